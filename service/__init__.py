@@ -1,0 +1,1 @@
+"""Stagefare: what a distributed training plan costs, before anyone books the cluster."""

@@ -1,0 +1,114 @@
+"""Settings, read once from the environment.
+
+    variable                  default
+    STAGEFARE_HOST            127.0.0.1
+    STAGEFARE_PORT            8000
+    STAGEFARE_DATA_DIR        .stagefare in the current directory
+    STAGEFARE_DATABASE_URL    an SQLite file in the data directory
+    STAGEFARE_LOG_LEVEL       info
+
+A variable with the prefix that is not in this table is refused, so that a misspelt name can't be
+overlooked.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import urlsplit
+
+__all__ = ["LogLevel", "Settings", "SettingsError", "read_settings"]
+
+PREFIX = "STAGEFARE_"
+DATABASE_SCHEMES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
+
+
+class LogLevel(StrEnum):
+    """How much is logged, as uvicorn and the standard library name it."""
+
+    CRITICAL = "critical"
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    DEBUG = "debug"
+
+
+class SettingsError(ValueError):
+    """Every setting that can't be used, each by name."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a deployment may choose."""
+
+    host: str
+    port: int
+    data_dir: Path
+    database_url: str
+    log_level: LogLevel
+
+
+def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings of an environment, by default this process's; an empty value is as if absent.
+
+    Raises `SettingsError` naming every variable that is unknown or has a value that can't be used.
+    """
+    environment = os.environ if environment is None else environment
+    given = {
+        name.removeprefix(PREFIX): value
+        for name, value in environment.items()
+        if name.startswith(PREFIX) and value
+    }
+    problems: list[str] = []
+    known = {"HOST", "PORT", "DATA_DIR", "DATABASE_URL", "LOG_LEVEL"}
+    problems += [
+        f"{PREFIX}{name} is not a setting; known are "
+        + ", ".join(f"{PREFIX}{setting}" for setting in sorted(known))
+        for name in sorted(given.keys() - known)
+    ]
+    port = _port(given.get("PORT", "8000"), problems)
+    log_level = _log_level(given.get("LOG_LEVEL", LogLevel.INFO), problems)
+    data_dir = Path(given.get("DATA_DIR", ".stagefare")).absolute()
+    database_url = given.get("DATABASE_URL") or f"sqlite:///{data_dir / 'stagefare.db'}"
+    _check_database_url(database_url, problems)
+    if problems:
+        raise SettingsError(problems)
+    return Settings(
+        host=given.get("HOST", "127.0.0.1"),
+        port=port,
+        data_dir=data_dir,
+        database_url=database_url,
+        log_level=log_level,
+    )
+
+
+def _port(text: str, problems: list[str]) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 2**16:
+        return int(text)
+    problems.append(f"{PREFIX}PORT is a number from 1 to 65535; got {text[:100]!r}")
+    return 0
+
+
+def _log_level(text: str, problems: list[str]) -> LogLevel:
+    try:
+        return LogLevel(text.lower())
+    except ValueError:
+        levels = ", ".join(LogLevel)
+        problems.append(f"{PREFIX}LOG_LEVEL is one of {levels}; got {text[:100]!r}")
+        return LogLevel.INFO
+
+
+def _check_database_url(url: str, problems: list[str]) -> None:
+    """Only the scheme: the rest may hold a password, so it is not repeated in a message."""
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:
+        scheme = ""
+    if scheme not in DATABASE_SCHEMES:
+        schemes = ", ".join(DATABASE_SCHEMES)
+        problems.append(f"{PREFIX}DATABASE_URL starts with one of {schemes}, followed by ://")

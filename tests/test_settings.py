@@ -1,0 +1,72 @@
+"""Settings come from the environment, and every mistake in it is named."""
+
+from pathlib import Path
+
+import pytest
+
+from service.settings import LogLevel, SettingsError, read_settings
+
+
+def test_defaults_are_a_local_service_on_an_embedded_database() -> None:
+    settings = read_settings({"PATH": "/bin"})
+    assert settings.host == "127.0.0.1"
+    assert settings.port == 8000
+    assert settings.data_dir == Path.cwd() / ".stagefare"
+    assert settings.database_url == f"sqlite:///{Path.cwd()}/.stagefare/stagefare.db"
+    assert settings.log_level is LogLevel.INFO
+
+
+def test_everything_can_be_chosen() -> None:
+    settings = read_settings(
+        {
+            "STAGEFARE_HOST": "0.0.0.0",  # noqa: S104
+            "STAGEFARE_PORT": "9001",
+            "STAGEFARE_DATA_DIR": "/var/lib/stagefare",
+            "STAGEFARE_DATABASE_URL": "postgresql://user:secret@db/stagefare",
+            "STAGEFARE_LOG_LEVEL": "DEBUG",
+        }
+    )
+    assert settings.host == "0.0.0.0"  # noqa: S104
+    assert settings.port == 9001
+    assert settings.data_dir == Path("/var/lib/stagefare")
+    assert settings.database_url == "postgresql://user:secret@db/stagefare"
+    assert settings.log_level is LogLevel.DEBUG
+
+
+def test_the_database_lies_in_the_data_directory() -> None:
+    settings = read_settings({"STAGEFARE_DATA_DIR": "/data"})
+    assert settings.database_url == "sqlite:////data/stagefare.db"
+
+
+def test_empty_is_as_if_absent() -> None:
+    assert read_settings({"STAGEFARE_PORT": "", "STAGEFARE_DATABASE_URL": ""}).port == 8000
+
+
+def test_every_mistake_is_named_at_once_and_no_password_is_repeated() -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(
+            {
+                "STAGEFARE_PROT": "9000",
+                "STAGEFARE_PORT": "70000",
+                "STAGEFARE_LOG_LEVEL": "loud",
+                "STAGEFARE_DATABASE_URL": "mysql://user:secret@db/stagefare",
+            }
+        )
+    assert [problem.split()[0] for problem in caught.value.problems] == [
+        "STAGEFARE_PROT",
+        "STAGEFARE_PORT",
+        "STAGEFARE_LOG_LEVEL",
+        "STAGEFARE_DATABASE_URL",
+    ]
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "80.0", "٨٠", "x", " 80", "9" * 4400])
+def test_a_port_is_a_port(port: str) -> None:
+    with pytest.raises(SettingsError, match="STAGEFARE_PORT"):
+        read_settings({"STAGEFARE_PORT": port})
+
+
+def test_a_url_that_cannot_be_split_is_refused() -> None:
+    with pytest.raises(SettingsError, match="STAGEFARE_DATABASE_URL"):
+        read_settings({"STAGEFARE_DATABASE_URL": "postgresql://[::1"})
