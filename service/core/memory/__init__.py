@@ -1,0 +1,1 @@
+"""Memory of a plan: what is alive, where and when."""

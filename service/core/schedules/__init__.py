@@ -1,0 +1,1 @@
+"""Pipeline schedules: orders of operations, and the kernel that gives them times."""

@@ -1,0 +1,141 @@
+"""The two loops that can't be array expressions, compiled.
+
+Signatures are explicit, so each is compiled once, when this module is first imported (and read
+from the cache on disk afterwards); the interpreter lock is released while they run.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit, types
+
+__all__ = ["simulate_rows", "topological_order"]
+
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+
+
+def _read(dtype: types.Type, dimensions: int) -> types.Array:
+    return types.Array(dtype, dimensions, "C", readonly=True)
+
+
+def _write(dtype: types.Type, dimensions: int) -> types.Array:
+    return types.Array(dtype, dimensions, "C")
+
+
+@njit(
+    types.int64(
+        _read(types.int64, 1),
+        _read(types.int32, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _write(types.int64, 1),
+        _write(types.int64, 1),
+    ),
+    nogil=True,
+    cache=True,
+)
+def topological_order(
+    rank_offsets: Int64Array,
+    rank: Int32Array,
+    input_offsets: Int64Array,
+    inputs: Int64Array,
+    order: Int64Array,
+    reached: Int64Array,
+) -> int:
+    """Run every rank in order as far as its inputs allow; returns how many operations ran.
+
+    Fills `order` with the operations as they run and `reached` (one a rank) with the first
+    operation of the rank that did not. A rank that is stuck waits on one operation at a time and
+    is woken when that one has run, so the work is linear in operations and inputs.
+    """
+    ranks = len(rank_offsets) - 1
+    operations = len(rank)
+    done = np.zeros(operations, np.bool_)
+    first_waiter = np.full(operations, -1, np.int32)  # a rank, the head of a list
+    next_waiter = np.full(ranks, -1, np.int32)
+    ready = np.empty(ranks, np.int32)  # a stack; a rank is on it at most once
+    for r in range(ranks):
+        reached[r] = rank_offsets[r]
+        ready[ranks - 1 - r] = r
+    waiting_to_run = ranks
+    ran = 0
+    while waiting_to_run > 0:
+        waiting_to_run -= 1
+        r = ready[waiting_to_run]
+        operation = reached[r]
+        stop = rank_offsets[r + 1]
+        while operation < stop:
+            missing = -1
+            for i in range(input_offsets[operation], input_offsets[operation + 1]):
+                if not done[inputs[i]]:
+                    missing = inputs[i]
+                    break
+            if missing >= 0:
+                next_waiter[r] = first_waiter[missing]
+                first_waiter[missing] = r
+                break
+            done[operation] = True
+            order[ran] = operation
+            ran += 1
+            woken = first_waiter[operation]
+            while woken >= 0:
+                ready[waiting_to_run] = woken
+                waiting_to_run += 1
+                woken = next_waiter[woken]
+            operation += 1
+        reached[r] = operation
+    return ran
+
+
+@njit(
+    types.void(
+        _read(types.int64, 1),
+        _read(types.int32, 1),
+        types.int64,
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 2),
+        _read(types.int64, 2),
+        _write(types.int64, 2),
+        _write(types.int64, 2),
+        _write(types.int32, 2),
+    ),
+    nogil=True,
+    cache=True,
+)
+def simulate_rows(
+    order: Int64Array,
+    rank: Int32Array,
+    ranks: int,
+    input_offsets: Int64Array,
+    inputs: Int64Array,
+    durations: Int64Array,
+    latencies: Int64Array,
+    start: Int64Array,
+    end: Int64Array,
+    binding: Int32Array,
+) -> None:
+    """Fill start, end and binding, one row a run, from durations (rows, n), latencies (rows, k)."""
+    free = np.empty(ranks, np.int64)
+    for row in range(durations.shape[0]):
+        free[:] = 0
+        for i in range(len(order)):
+            operation = order[i]
+            r = rank[operation]
+            latest = free[r]
+            binds = -1
+            binding_latency = np.int64(0)
+            for j in range(input_offsets[operation], input_offsets[operation + 1]):
+                latency = latencies[row, j]
+                arrival = end[row, inputs[j]] + latency
+                if arrival > latest or (
+                    arrival == latest and binds >= 0 and latency < binding_latency
+                ):
+                    latest = arrival
+                    binds = j
+                    binding_latency = latency
+            start[row, operation] = latest
+            binding[row, operation] = binds
+            latest += durations[row, operation]
+            end[row, operation] = latest
+            free[r] = latest

@@ -1,0 +1,146 @@
+"""`simulate`: when every operation of a program starts and ends, and what made it wait.
+
+Transfers take latency and nothing else: any number fly at once and neither rank is held.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.schedules.build import build_program
+from service.core.schedules.kernels import simulate_rows
+from service.core.schedules.program import Program
+
+__all__ = ["MAX_PICOSECONDS", "Run", "simulate", "warm_up"]
+
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+
+# No time may pass this, so that no sum of two leaves int64.
+MAX_PICOSECONDS = 2**62
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Times of all operations, (..., operations); leading axes are runs of one program.
+
+    `binding` is the index into `program.inputs` of the input that an operation waited for, and -1
+    where it started as soon as its rank was free (or at time 0).
+    """
+
+    start: Int64Array
+    end: Int64Array
+    binding: Int32Array
+
+    @property
+    def makespan(self) -> Int64Array:
+        """(...,) from time 0 to the last end."""
+        latest: Int64Array = self.end.max(axis=-1)
+        return latest
+
+
+def simulate(program: Program, durations: Int64Array, latencies: Int64Array) -> Run:
+    """Run every rank in its order, each operation as early as it may.
+
+    An operation starts when its rank is free and all its inputs have arrived; an input arrives its
+    latency after its producer ends. The binding input is the one that arrives last, if it arrives
+    after the rank is free; of equal arrivals the one with the smaller latency, then the lower
+    index.
+
+    `durations` is (..., operations) and `latencies` (..., inputs), int64 picoseconds, not negative;
+    leading axes are broadcast against each other.
+
+    Raises `InvalidInput` on a negative time, on a wrong length, and when times could add up to more
+    than `MAX_PICOSECONDS`.
+    """
+    leading = _check(program, durations, latencies)
+    rows = int(np.prod(leading, dtype=np.int64))
+    shape = (*leading, program.operations)
+    duration_rows = _rows(durations, leading, rows)
+    latency_rows = _rows(latencies, leading, rows)
+    _check_range(program, duration_rows, latency_rows)
+    run = _run(program, duration_rows, latency_rows)
+    return Run(run.start.reshape(shape), run.end.reshape(shape), run.binding.reshape(shape))
+
+
+def warm_up() -> None:
+    """Compile (or load) and run the kernels once, so that no request pays for it."""
+    program = build_program("gpipe", 2, 2)
+    simulate(
+        program,
+        np.ones(program.operations, dtype=np.int64),
+        np.zeros(len(program.inputs), dtype=np.int64),
+    )
+
+
+def _run(program: Program, durations: Int64Array, latencies: Int64Array) -> Run:
+    run = Run(
+        np.empty(durations.shape, dtype=np.int64),
+        np.empty(durations.shape, dtype=np.int64),
+        np.empty(durations.shape, dtype=np.int32),
+    )
+    simulate_rows(
+        program.order,
+        program.rank,
+        program.ranks,
+        program.input_offsets,
+        program.inputs,
+        durations,
+        latencies,
+        run.start,
+        run.end,
+        run.binding,
+    )
+    return run
+
+
+def _rows(times: Int64Array, leading: tuple[int, ...], rows: int) -> Int64Array:
+    spread = np.broadcast_to(times, (*leading, times.shape[-1]))
+    return np.ascontiguousarray(spread.reshape(rows, times.shape[-1]), dtype=np.int64)
+
+
+def _check(program: Program, durations: Int64Array, latencies: Int64Array) -> tuple[int, ...]:
+    faults = []
+    for name, times, length in (
+        ("durations", durations, program.operations),
+        ("latencies", latencies, len(program.inputs)),
+    ):
+        if times.shape[-1] != length:
+            detail = f"{name} has {length} entries; got {times.shape[-1]}"
+            faults.append(Fault(FaultCode.WRONG_LENGTH, (name,), detail))
+        elif times.size and int(times.min()) < 0:
+            detail = f"{name} are not negative; got {int(times.min())} ps"
+            faults.append(Fault(FaultCode.OUT_OF_RANGE, (name,), detail))
+    if faults:
+        raise InvalidInput(faults)
+    return np.broadcast_shapes(durations.shape[:-1], latencies.shape[:-1])
+
+
+def _check_range(program: Program, durations: Int64Array, latencies: Int64Array) -> None:
+    """Refuse what could overflow. Most runs pass on the plain sum of everything.
+
+    A long plan of long operations may not, and is held against what any chain of dependent
+    operations can add up to: the number of operations on the longest chain, times the longest
+    operation with the longest transfer.
+    """
+    longest = _largest(durations) + _largest(latencies)
+    if longest * (program.operations + len(program.inputs)) <= MAX_PICOSECONDS:
+        return
+    unit_run = _run(
+        program,
+        np.ones((1, program.operations), dtype=np.int64),
+        np.zeros((1, len(program.inputs)), dtype=np.int64),
+    )
+    chain_length = int(unit_run.makespan[0])
+    if chain_length * longest > MAX_PICOSECONDS:
+        detail = (
+            f"a chain of {chain_length} operations of up to {longest} ps with their transfers "
+            f"could pass {MAX_PICOSECONDS} ps (53 days): give shorter times or fewer microbatches"
+        )
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs",), detail)])
+
+
+def _largest(times: Int64Array) -> int:
+    return int(times.max()) if times.size else 0

@@ -1,0 +1,123 @@
+"""A program with its times, simulated once: what every view of a plan's timeline reads."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.schedules.program import OpKind, Program
+from service.core.schedules.simulate import Run, simulate
+from service.core.schedules.stage_times import (
+    StageTimes,
+    edge_latencies,
+    operation_durations,
+    stage_work,
+)
+
+__all__ = ["Timeline", "simulate_timeline"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """One run of one program, with the inputs it came from. All times are picoseconds.
+
+    `forward_latencies` and `backward_latencies` have one entry a stage edge, `durations` one an
+    operation, `latencies` one a cross-rank input; `run` has no leading axis.
+    """
+
+    program: Program
+    times: StageTimes
+    forward_latencies: Int64Array
+    backward_latencies: Int64Array
+    durations: Int64Array
+    latencies: Int64Array
+    run: Run
+
+    @property
+    def makespan(self) -> int:
+        """From time 0 to the last end."""
+        return int(self.run.makespan)
+
+    @property
+    def first_start(self) -> Int64Array:
+        """(ranks,) when each rank starts its first operation."""
+        return self.run.start[self.program.rank_offsets[:-1]]
+
+    @property
+    def last_end(self) -> Int64Array:
+        """(ranks,) when each rank ends its last operation."""
+        return self.run.end[self.program.rank_offsets[1:] - 1]
+
+    @property
+    def busy(self) -> Int64Array:
+        """(ranks,) sum of the durations of each rank's operations."""
+        return np.add.reduceat(self.durations, self.program.rank_offsets[:-1])
+
+    @property
+    def stage_work(self) -> Int64Array:
+        """(stages,) what each stage does for one microbatch."""
+        return stage_work(self.program, self.times)
+
+    @property
+    def stage_ranks(self) -> Int64Array:
+        """(stages,) the rank that each stage lives on."""
+        ranks = np.empty(self.program.stages, dtype=np.int64)
+        ranks[self.program.stage] = self.program.rank
+        return ranks
+
+    def rank_operations(self, rank: int) -> slice:
+        """Where the operations of one rank stand in every per-operation array."""
+        offsets = self.program.rank_offsets
+        return slice(int(offsets[rank]), int(offsets[rank + 1]))
+
+    def label(self, operation: int) -> str:
+        """Stage, kind, microbatch, as in order tables: `2B7`."""
+        program = self.program
+        letter = OpKind(program.kind[operation]).letter
+        return f"{program.stage[operation]}{letter}{program.microbatch[operation]}"
+
+    def waited_for(self, operation: int) -> str:
+        """What the start of an operation waited for.
+
+        The label of an operation of another rank, `rank` for the rank's operation before it, or
+        `start` for time 0.
+        """
+        binding = int(self.run.binding[operation])
+        if binding >= 0:
+            return self.label(int(self.program.inputs[binding]))
+        first = self.program.rank_offsets[self.program.rank[operation]]
+        return "start" if operation == first else "rank"
+
+
+def simulate_timeline(
+    program: Program,
+    times: StageTimes,
+    forward_latencies: npt.ArrayLike = 0,
+    backward_latencies: npt.ArrayLike | None = None,
+) -> Timeline:
+    """Simulate one run of the program.
+
+    Latencies are int64 picoseconds, one for each of `program.stage_edges` (or one for all);
+    gradients take as long as activations unless `backward_latencies` says otherwise.
+
+    Raises `InvalidInput` on times that `simulate` refuses and when no operation takes any time:
+    nothing could be said of utilisation then.
+    """
+    edges = len(program.stage_edges)
+    forward = _per_edge(forward_latencies, edges)
+    backward = forward if backward_latencies is None else _per_edge(backward_latencies, edges)
+    durations = operation_durations(program, times)
+    latencies = edge_latencies(program, forward, backward)
+    run = simulate(program, durations, latencies)
+    if not durations.any():
+        detail = "at least one operation takes time; got zero everywhere"
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)])
+    return Timeline(program, times, forward, backward, durations, latencies, run)
+
+
+def _per_edge(latencies: npt.ArrayLike, edges: int) -> Int64Array:
+    given = np.asarray(latencies, dtype=np.int64)
+    return np.full(edges, given) if given.ndim == 0 else given

@@ -1,0 +1,134 @@
+"""Live activations from the order alone."""
+
+import random
+
+import numpy as np
+import pytest
+
+from service.core.errors import InvalidInput
+from service.core.memory.live import live_activations, series_times
+from service.core.schedules.assemble import assemble_program
+from service.core.schedules.build import build_program
+from service.core.schedules.catalogue import SCHEDULES
+from service.core.schedules.program import StageEdge
+from tests.core.schedules.event_simulator import random_legal_plan, random_plan
+from tests.core.schedules.plans import named_program, plan_program, read_order, timeline
+
+
+def peaks(schedule: str, ranks: int, microbatches: int) -> list[int]:
+    return [
+        r.peak_activations for r in live_activations(build_program(schedule, ranks, microbatches))
+    ]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+@pytest.mark.parametrize("microbatches", [1, 3, 4, 16])
+def test_published_peaks(ranks: int, microbatches: int) -> None:
+    assert peaks("gpipe", ranks, microbatches) == [microbatches] * ranks
+    assert peaks("1f1b", ranks, microbatches) == [
+        min(ranks - r, microbatches) for r in range(ranks)
+    ]
+    assert peaks("forward_only", ranks, microbatches) == [1] * ranks
+
+
+def test_four_stages_and_sixteen_microbatches() -> None:
+    assert peaks("1f1b", 4, 16) == [4, 3, 2, 1]
+
+
+def test_series_and_what_is_alive_at_the_peak() -> None:
+    line = timeline("1f1b", 3, [2, 3], [4, 5], latency=1)
+    first, last = live_activations(line.program)
+    # rank 0 runs F0 F1 B0 F2 B1 B2 as operations 0..5
+    assert first.series_operation.tolist() == [0, 1, 2, 3, 4, 5]
+    assert first.series_at_end.tolist() == [False, False, True, False, True, True]
+    assert first.series_count.tolist() == [1, 2, 1, 2, 1, 0]
+    assert (first.peak_activations, first.peak_operation) == (2, 1)
+    assert first.alive == ((0, 0), (0, 1))
+    assert series_times(line, first).tolist() == [
+        line.run.start[0],
+        line.run.start[1],
+        line.run.end[2],
+        line.run.start[3],
+        line.run.end[4],
+        line.run.end[5],
+    ]
+    assert last.alive == ((1, 0),)
+    assert last.peak_operation == 6
+    assert (first.peak_bytes, first.peak_bytes_operation) == (None, None)
+
+
+def test_forward_only_frees_at_the_end_of_the_forward() -> None:
+    (only,) = live_activations(build_program("forward_only", 1, 2), [7])
+    assert only.series_at_end.tolist() == [False, True, False, True]
+    assert only.series_count.tolist() == [1, 0, 1, 0]
+    assert only.peak_bytes == 7
+
+
+def test_bytes_may_peak_elsewhere_than_the_count() -> None:
+    program = assemble_program(
+        "explicit",
+        [read_order("0F0 0F1 1F0 1B0 0B1 0B0 1F1 1B1")],
+        stages=2,
+        microbatches=2,
+        stage_edges=(),
+    )
+    (live,) = live_activations(program, [1, 100])
+    assert (live.peak_activations, live.peak_operation) == (3, 2)
+    assert live.alive == ((0, 0), (1, 0), (0, 1))
+    assert (live.peak_bytes, live.peak_bytes_operation) == (102, 2)
+    (live,) = live_activations(program, [0, 100])
+    assert live.peak_bytes == 100
+    (live,) = live_activations(program, [5, 0])
+    assert (live.peak_bytes, live.peak_bytes_operation) == (10, 1)
+
+
+def test_split_backward_frees_with_its_second_half() -> None:
+    program = assemble_program(
+        "explicit",
+        [read_order("0F0 0I0 0F1 0W0 0I1 0W1")],
+        stages=1,
+        microbatches=2,
+        stage_edges=(),
+    )
+    (live,) = live_activations(program)
+    assert live.series_count.tolist() == [1, 2, 1, 0]
+
+
+def test_equals_a_count_with_sets(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(300):
+        schedule = rng.choice([*SCHEDULES, ""])
+        plan = random_plan(rng, schedule) if schedule else random_legal_plan(rng)
+        program = named_program(plan, schedule) if schedule else plan_program(plan)
+        sizes = [rng.randint(0, 9) for _ in range(program.stages)]
+        for rank, live in enumerate(live_activations(program, sizes)):
+            alive: set[tuple[int, int]] = set()
+            most: set[tuple[int, int]] = set()
+            most_bytes = 0
+            for letter, stage, microbatch in plan.orders[rank]:
+                if letter == "F":
+                    alive.add((stage, microbatch))
+                most = set(alive) if len(alive) > len(most) else most
+                most_bytes = max(most_bytes, sum(sizes[s] for s, _ in alive))
+                if letter == "B" or schedule == "forward_only":
+                    alive.discard((stage, microbatch))
+            assert set(live.alive) == most
+            assert live.peak_activations == len(most) == len(live.alive)
+            assert live.peak_bytes == most_bytes
+            assert live.series_count[-1] == 0
+
+
+def test_does_not_depend_on_durations() -> None:
+    slow, quick = timeline("1f1b", 9, [9, 1], [1, 9]), timeline("1f1b", 9, [1, 1], [1, 1], 40)
+    for a, b in zip(live_activations(slow.program), live_activations(quick.program), strict=True):
+        assert np.array_equal(a.series_count, b.series_count)
+
+
+def test_bad_sizes_are_refused() -> None:
+    program = build_program("gpipe", 2, 2, stage_edges=(StageEdge(0, 1),))
+    with pytest.raises(InvalidInput, match="one a stage: 2; got 1"):
+        live_activations(program, [1])
+    with pytest.raises(InvalidInput, match="not negative"):
+        live_activations(program, [1, -1])
+    with pytest.raises(InvalidInput, match="together"):
+        live_activations(program, [2**61, 2**61])

@@ -1,0 +1,188 @@
+"""The steady state: exact, witnessed, and what long simulations converge to."""
+
+import random
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+from service.core.errors import InvalidInput
+from service.core.schedules.build import build_program
+from service.core.schedules.cadence import Cadence, SteadyState, measure_cadence
+from service.core.schedules.catalogue import SCHEDULES
+from service.core.schedules.cycle_ratio import maximum_cycle_ratio
+from service.core.schedules.periodic import periodic_graph
+from service.core.schedules.program import OpKind, RecomputeMode, StageEdge
+from service.core.schedules.stage_times import StageTimes
+from service.core.schedules.timeline import Timeline, simulate_timeline
+from tests.core.schedules.plans import thirds, timeline
+
+# Every cycle of P <= 5 ranks passes 1 to 5 microbatches, so all pulses repeat within this.
+REPEATS_WITHIN = 60
+
+
+def steady(line: Timeline) -> SteadyState:
+    found = measure_cadence(line).steady
+    assert found is not None
+    return found
+
+
+def assert_witnessed(cadence: Cadence) -> None:
+    assert cadence.steady is not None
+    for phase in cadence.steady.phases:
+        total = sum(step.duration + step.latency for step in phase.cycle)
+        assert phase.per_microbatch == Fraction(total, sum(s.microbatches for s in phase.cycle))
+        for step, following in pairwise((*phase.cycle, phase.cycle[0])):
+            if step.edge is None:
+                rank = cadence.stages[step.stage].rank
+                assert rank == cadence.stages[following.stage].rank
+            else:
+                ends = {step.edge.source, step.edge.target}
+                assert {step.stage, following.stage} == ends
+
+
+def test_work_of_stages_and_the_slowest() -> None:
+    cadence = measure_cadence(timeline("1f1b", 16, *thirds([18, 18, 25, 18])))
+    assert [stage.work for stage in cadence.stages] == [54, 54, 75, 54]
+    assert [stage.forward for stage in cadence.stages] == [18, 18, 25, 18]
+    assert [stage.backward for stage in cadence.stages] == [36, 36, 50, 36]
+    assert [stage.rank for stage in cadence.stages] == [0, 1, 2, 3]
+    assert (cadence.slowest_stage, cadence.bound) == (2, 75)
+    after = measure_cadence(timeline("1f1b", 16, *thirds([18, 21, 20, 18])))
+    assert (after.slowest_stage, after.bound) == (1, 63)
+
+
+def test_what_a_schedule_does_not_run_is_no_work() -> None:
+    cadence = measure_cadence(timeline("forward_only", 3, [2, 3], [9, 9], recompute=[9, 9]))
+    assert cadence.bound == 3
+    assert {(s.backward, s.recompute) for s in cadence.stages} == {(0, 0)}
+
+
+def test_latency_does_not_add_to_the_slowest_stage() -> None:
+    """18/18/25/18 ms with 2 ms a hop stays at 25 ms: the hops fit beside the work."""
+    assert steady(timeline("1f1b", 16, *thirds([18, 18, 25, 18]), 2 * 3)).per_microbatch == 75
+
+
+def test_a_cycle_between_inner_stages_can_set_the_pace() -> None:
+    line = timeline("1f1b", 10, [17, 5, 17, 18, 7], [14, 2, 16, 28, 12], 15)
+    cadence = measure_cadence(line)
+    assert cadence.steady is not None
+    assert cadence.steady.per_microbatch == Fraction("54.5")
+    assert {step.stage for step in cadence.steady.phases[0].cycle} == {2, 3}
+    assert_witnessed(cadence)
+
+
+@pytest.mark.parametrize("latency", [0, 1, 10, 50])
+def test_equal_stages_with_latency(latency: int) -> None:
+    """F + B + 2c(P-1)/P per microbatch."""
+    for ranks in (2, 3, 4, 8, 16):
+        line = timeline("1f1b", 4, [10] * ranks, [20] * ranks, latency)
+        assert steady(line).per_microbatch == 30 + Fraction(2 * latency * (ranks - 1), ranks)
+
+
+def test_gpipe_has_two_phases() -> None:
+    line = timeline("gpipe", 4, [5, 9, 2], [7, 3, 8], 100)
+    cadence = measure_cadence(line)
+    assert cadence.steady is not None
+    assert [phase.per_microbatch for phase in cadence.steady.phases] == [9, 8]
+    assert [phase.kinds for phase in cadence.steady.phases] == [
+        (OpKind.FORWARD,),
+        (OpKind.BACKWARD,),
+    ]
+    assert cadence.bound == 12
+    assert_witnessed(cadence)
+
+
+def test_is_the_slope_of_long_simulations(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(60):
+        ranks = rng.randint(1, 5)
+        schedule = rng.choice(list(SCHEDULES))
+        mode = rng.choice(list(RecomputeMode))
+        latest = rng.choice([0, 5, 40])
+        chain = {StageEdge(s, s + 1) for s in range(ranks - 1)}
+        skips = {StageEdge(a, b) for a in range(ranks) for b in range(a + 2, ranks)}
+        edges = tuple(chain | {e for e in skips if rng.random() < 0.3})
+        times = StageTimes.of(*([rng.randint(1, 30) for _ in range(ranks)] for _ in range(3)))
+        hops = [[rng.randint(0, latest) for _ in edges] for _ in range(2)]
+
+        def run(
+            microbatches: int,
+            schedule: str = schedule,
+            ranks: int = ranks,
+            mode: RecomputeMode = mode,
+            edges: tuple[StageEdge, ...] = edges,
+            times: StageTimes = times,
+            hops: list[list[int]] = hops,
+        ) -> Timeline:
+            program = build_program(
+                schedule, ranks, microbatches, recompute=mode, stage_edges=edges
+            )
+            return simulate_timeline(program, times, *hops)
+
+        short, long = run(1200), run(1200 + REPEATS_WITHIN)
+        cadence = measure_cadence(short)
+        assert cadence.steady is not None
+        slope = Fraction(long.makespan - short.makespan, REPEATS_WITHIN)
+        assert slope == cadence.steady.per_microbatch
+        assert cadence.steady.per_microbatch >= cadence.bound
+        assert_witnessed(cadence)
+
+
+def test_is_at_least_the_cycles_through_the_last_rank(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(200):
+        ranks, c = rng.randint(1, 8), rng.randint(0, 20)
+        f, b = ([rng.randint(1, 30) for _ in range(ranks)] for _ in range(2))
+        work = [Fraction(x + y) for x, y in zip(f, b, strict=True)]
+        floor = max((sum(work[r:]) + 2 * c * (ranks - 1 - r)) / (ranks - r) for r in range(ranks))
+        assert steady(timeline("1f1b", 2, f, b, c)).per_microbatch >= max(floor, *work)
+
+
+def test_does_not_depend_on_how_many_microbatches_there_are() -> None:
+    f, b = [4, 9, 3], [8, 7, 13]
+    found = {steady(timeline("1f1b", m, f, b, 6)).per_microbatch for m in (1, 2, 3, 10, 50)}
+    assert len(found) == 1
+
+
+def test_a_period_taken_twice_has_the_same_pace() -> None:
+    program = build_program("1f1b", 4, 40)
+    times = StageTimes.of([17, 5, 17, 18], [14, 2, 16, 28])
+    latencies = {(edge, gradient): 15 for edge in range(3) for gradient in (False, True)}
+    kinds = SCHEDULES["1f1b"].phases[0]
+    paces = []
+    for period in (1, 2, 3):
+        graph = periodic_graph(program, kinds, period, times, latencies)
+        assert len(graph.nodes) == 8 * period
+        paces.append(maximum_cycle_ratio(len(graph.nodes), graph.arcs).ratio / period)
+    assert paces[0] == paces[1] == paces[2]
+
+
+def test_an_order_that_is_not_steady_in_its_middle_is_refused() -> None:
+    program = build_program("1f1b", 8, 10)
+    with pytest.raises(InvalidInput, match="does not repeat itself every 1 microbatches"):
+        periodic_graph(
+            program,
+            SCHEDULES["1f1b"].phases[0],
+            1,
+            StageTimes.of([1] * 8, [1] * 8),
+            {(edge, gradient): 0 for edge in range(7) for gradient in (False, True)},
+        )
+
+
+def test_two_phases_need_every_stage_to_lead_to_the_last() -> None:
+    program = build_program("gpipe", 2, 8, stage_edges=())
+    line = simulate_timeline(program, StageTimes.of([9, 1], [1, 9]))
+    assert measure_cadence(line).steady is None
+    one_phase = build_program("1f1b", 2, 8, stage_edges=())
+    line = simulate_timeline(one_phase, StageTimes.of([9, 1], [1, 9]))
+    assert steady(line).per_microbatch == 10
+
+
+def test_steady_state_of_very_many_ranks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = timeline("1f1b", 2, [1] * 8, [1] * 8)
+    assert measure_cadence(line).steady is not None
+    monkeypatch.setattr("service.core.schedules.cadence.MAX_OPERATIONS", 500)
+    cadence = measure_cadence(line)
+    assert cadence.steady is None
+    assert cadence.bound == 2
