@@ -1,0 +1,1 @@
+"""Clusters as directed graphs of devices and links; physical paths; bounds of transfers."""

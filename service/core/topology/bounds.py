@@ -1,0 +1,122 @@
+"""How long transfers over pinned paths take: what can't be beaten, and what is expected.
+
+All of it assumes that every transfer keeps to its pinned path and that the two directions of a
+link do not compete (a full-duplex link is two directed links).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.topology.cluster import Link
+from service.core.topology.paths import PhysicalPath
+
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "LinkLoad",
+    "LinkLoads",
+    "Transfer",
+    "link_loads",
+    "transfer_lower_bound_seconds",
+    "transfer_prediction_seconds",
+]
+
+MAX_MESSAGE_BYTES = 2**53 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Bytes to be sent over one path."""
+
+    path: PhysicalPath
+    message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """All that one directed link must carry: total bytes, and which transfers (by position)."""
+
+    link: Link
+    total_bytes: int
+    transfers: tuple[int, ...]
+
+    @property
+    def lower_bound_seconds(self) -> float:
+        """No less than this passes between the first byte on the link and the last off it."""
+        return self.total_bytes / self.link.bandwidth_bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoads:
+    """The load of every used link, in the order of first use.
+
+    `binding` is the first link of greatest `lower_bound_seconds`, the witness of the bound;
+    absent when no link is used.
+    """
+
+    loads: tuple[LinkLoad, ...]
+    binding: LinkLoad | None
+
+    @property
+    def lower_bound_seconds(self) -> float:
+        """No set of start times moves all bytes within less than this; 0 when no link is used."""
+        return 0.0 if self.binding is None else self.binding.lower_bound_seconds
+
+    @property
+    def shared(self) -> tuple[LinkLoad, ...]:
+        """The links that more than one transfer uses."""
+        return tuple(load for load in self.loads if len(load.transfers) > 1)
+
+
+def transfer_lower_bound_seconds(path: PhysicalPath, message_bytes: int) -> float:
+    """Guaranteed latency floors plus bytes over the nominal bottleneck; 0 without links.
+
+    Assumes full nominal capacity for this message alone, cut-through at every hop. Nothing on this
+    path is quicker: neither pipelining, chunks nor another schedule (topology note, p2p bound).
+    Raises `InvalidInput` for bytes out of range.
+    """
+    _check(message_bytes, ("message_bytes",))
+    if path.bandwidth_bytes_per_second is None:
+        return 0.0
+    return path.latency_floor_seconds + message_bytes / path.bandwidth_bytes_per_second
+
+
+def transfer_prediction_seconds(path: PhysicalPath, message_bytes: int) -> float:
+    """Typical latencies plus bytes over the effective bottleneck; never below the lower bound.
+
+    Where a link's latency or effective rate is unknown its floor or nominal rate stands in; the
+    path counts these links. Assumes an otherwise idle path and cut-through at every hop. Raises
+    `InvalidInput` for bytes out of range.
+    """
+    _check(message_bytes, ("message_bytes",))
+    if path.effective_bytes_per_second is None:
+        return 0.0
+    return path.latency_seconds + message_bytes / path.effective_bytes_per_second
+
+
+def link_loads(transfers: Sequence[Transfer]) -> LinkLoads:
+    """Bytes on each directed link when each transfer keeps to its pinned path.
+
+    The bound is max over links of bytes / nominal capacity: the cut of a single edge. It holds
+    from the first start to the last end whatever the start times, and only for these paths: with
+    equal-cost paths in use, traffic may spread further. Raises `InvalidInput` for bytes out of
+    range.
+    """
+    total: dict[tuple[str, str], int] = {}
+    users: dict[tuple[str, str], list[int]] = {}
+    links: dict[tuple[str, str], Link] = {}
+    for number, transfer in enumerate(transfers):
+        _check(transfer.message_bytes, (number, "message_bytes"))
+        for link in transfer.path.links:
+            key = link.source, link.target
+            links[key] = link
+            total[key] = total.get(key, 0) + transfer.message_bytes
+            users.setdefault(key, []).append(number)
+    loads = tuple(LinkLoad(links[key], total[key], tuple(users[key])) for key in links)
+    return LinkLoads(loads, max(loads, key=lambda load: load.lower_bound_seconds, default=None))
+
+
+def _check(message_bytes: int, path: tuple[str | int, ...]) -> None:
+    if not 0 <= message_bytes <= MAX_MESSAGE_BYTES:
+        detail = f"a message has between 0 and {MAX_MESSAGE_BYTES} bytes; got {message_bytes}"
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, path, detail)])

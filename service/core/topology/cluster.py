@@ -1,0 +1,98 @@
+"""The expanded cluster: every vertex and every directed link, with what is known of each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["Cluster", "Link", "LinkKind", "Vertex", "VertexKind"]
+
+
+class VertexKind(StrEnum):
+    """What stands at an end of a link."""
+
+    GPU = "gpu"
+    NIC = "nic"
+    NVSWITCH = "nvswitch"
+    PCIE_SWITCH = "pcie_switch"
+    CPU = "cpu"
+    LEAF = "leaf"
+    SPINE = "spine"
+    SWITCH = "switch"
+
+
+class LinkKind(StrEnum):
+    """What a link is, in the field's words."""
+
+    NVLINK = "nvlink"
+    PCIE = "pcie"  # device or PCIe switch to PCIe switch
+    HOST_BRIDGE = "host_bridge"  # PCIe into a CPU's root complex
+    SOCKET = "socket"  # CPU to CPU
+    NETWORK = "network"  # NIC to its leaf (or rail) switch
+    FABRIC = "fabric"  # switch to switch
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A device or a switch. `host` is absent for switches of the fabric.
+
+    `rail` is the rail of a NIC or a rail switch; on a GPU it is the rail of the NIC that the host's
+    wiring pairs with it. `port_bytes_per_second` is the nominal line rate of a NIC's port.
+    """
+
+    name: str
+    kind: VertexKind
+    host: str | None = None
+    product: str | None = None
+    rail: int | None = None
+    port_bytes_per_second: float | None = None
+    memory_bytes: int | None = None
+    memory_bytes_per_second: float | None = None
+    peak_flops: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a link (parallel cables of one pair are one link with `lanes` > 1).
+
+    `bandwidth_bytes_per_second` is nominal, the capacity of bounds. `effective_bytes_per_second`
+    is what predictions use when it is known. `latency_floor_seconds` is guaranteed (0 when
+    unknown), `latency_seconds` typical; None when unknown. `bandwidth_assumed` marks a nominal
+    rate that no vendor figure backs. `measured_date` is an ISO date.
+    """
+
+    source: str
+    target: str
+    kind: LinkKind
+    bandwidth_bytes_per_second: float
+    effective_bytes_per_second: float | None = None
+    measured_bytes_per_second: float | None = None
+    measured_source: str | None = None
+    measured_date: str | None = None
+    latency_floor_seconds: float = 0.0
+    latency_seconds: float | None = None
+    lanes: int = 1
+    bandwidth_assumed: bool = False
+
+    @property
+    def name(self) -> str:
+        """`source->target`."""
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cluster:
+    """Vertices by name in the order of the document, directed links by (source, target)."""
+
+    vertices: Mapping[str, Vertex]
+    links: Mapping[tuple[str, str], Link]
+
+    @property
+    def devices(self) -> tuple[Vertex, ...]:
+        """The accelerators (not NICs or switches), in order: what ranks are placed on."""
+        return tuple(v for v in self.vertices.values() if v.kind is VertexKind.GPU)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host names in order."""
+        return tuple(dict.fromkeys(v.host for v in self.vertices.values() if v.host is not None))

@@ -1,0 +1,55 @@
+"""What a single stated link can have wrong in itself."""
+
+from service.core.errors import Fault, FaultCode, Path
+from service.core.topology.spec import LinkSpec
+
+__all__ = ["MAX_BYTES_PER_SECOND", "MAX_LATENCY_SECONDS", "MIN_BYTES_PER_SECOND", "link_faults"]
+
+MIN_BYTES_PER_SECOND = 1.0
+MAX_BYTES_PER_SECOND = 1e15
+MAX_LATENCY_SECONDS = 1.0
+
+
+def link_faults(link: LinkSpec) -> list[Fault]:
+    """Every fault of `link` by itself, with paths relative to it.
+
+    Rates lie in [1, 1e15] bytes per second and latencies in [0, 1] seconds. Effective and measured
+    rates are at most the nominal one, and a typical latency is at least the guaranteed floor: else
+    a prediction could lie below its bound.
+    """
+    faults = []
+
+    def refuse(code: FaultCode, where: str | Path, detail: str) -> None:
+        path = (where,) if isinstance(where, str) else where
+        faults.append(Fault(code, path, detail))
+
+    nominal = link.bandwidth_bytes_per_second
+    measured = None if link.measured is None else link.measured.bytes_per_second
+    rates: tuple[tuple[str | Path, float | None, str], ...] = (
+        ("bandwidth_bytes_per_second", nominal, "nominal"),
+        ("effective_bytes_per_second", link.effective_bytes_per_second, "effective"),
+        (("measured_bytes_per_second", "value"), measured, "measured"),
+    )
+    for where, rate, what in rates:
+        if rate is None:
+            continue
+        if not MIN_BYTES_PER_SECOND <= rate <= MAX_BYTES_PER_SECOND:
+            detail = f"a rate lies between 1 and {MAX_BYTES_PER_SECOND:g} bytes per second; got"
+            refuse(FaultCode.OUT_OF_RANGE, where, f"{detail} {rate!r}")
+        elif rate > nominal:
+            detail = f"the {what} rate is at most the nominal one ({nominal!r}); got {rate!r}"
+            refuse(FaultCode.INCONSISTENT, where, detail)
+    floor, latency = link.latency_floor_seconds, link.latency_seconds
+    for field, seconds in (("latency_floor_seconds", floor), ("latency_seconds", latency)):
+        if seconds is not None and not 0 <= seconds <= MAX_LATENCY_SECONDS:
+            detail = f"a latency lies between 0 and {MAX_LATENCY_SECONDS:g} second; got {seconds!r}"
+            refuse(FaultCode.OUT_OF_RANGE, field, detail)
+    if latency is not None and latency < floor:
+        detail = f"a typical latency is at least the guaranteed floor ({floor!r}); got {latency!r}"
+        refuse(FaultCode.INCONSISTENT, "latency_seconds", detail)
+    if link.lanes < 1:
+        refuse(FaultCode.OUT_OF_RANGE, "lanes", f"a link has at least one lane; got {link.lanes}")
+    if link.source == link.target:
+        detail = f"a link joins two different ends; both are {link.source!r}"
+        refuse(FaultCode.INCONSISTENT, "target", detail)
+    return faults

@@ -1,0 +1,154 @@
+"""What a topology document says, before it is expanded: hosts, switches, links and a fabric.
+
+Everything here is unchecked; `service.core.topology.expand` finds the faults. Rates are bytes per
+second in one direction and nominal unless the name says otherwise.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from service.core.topology.cluster import LinkKind, VertexKind
+
+__all__ = [
+    "ClusterSpec",
+    "DeviceSpec",
+    "Duplex",
+    "FabricRates",
+    "FabricSpec",
+    "HostSpec",
+    "LeafSpine",
+    "LinkSpec",
+    "MeasuredRate",
+    "RailOptimised",
+    "SwitchSpec",
+]
+
+
+class Duplex(StrEnum):
+    """How the two directions of a link relate.
+
+    `full` is two directed links of the stated rate each; `simplex` is source to target only.
+    """
+
+    FULL = "full"
+    SIMPLEX = "simplex"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRate:
+    """An observed rate of one direction, by whom or what, and the ISO date it was observed."""
+
+    bytes_per_second: float
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSpec:
+    """A device or a switch inside a host, named within it (`gpu0`). Absent facts are unknown.
+
+    `port_bytes_per_second` is the line rate of a NIC; a fabric's links take it as theirs.
+    """
+
+    name: str
+    kind: VertexKind
+    product: str | None = None
+    rail: int | None = None
+    port_bytes_per_second: float | None = None
+    port_effective_bytes_per_second: float | None = None
+    memory_bytes: int | None = None
+    memory_bytes_per_second: float | None = None
+    peak_flops: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSpec:
+    """A link between two named ends; `bandwidth_bytes_per_second` is that of all lanes together."""
+
+    source: str
+    target: str
+    kind: LinkKind
+    bandwidth_bytes_per_second: float
+    effective_bytes_per_second: float | None = None
+    measured: MeasuredRate | None = None
+    latency_floor_seconds: float = 0.0
+    latency_seconds: float | None = None
+    lanes: int = 1
+    duplex: Duplex = Duplex.FULL
+    bandwidth_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSpec:
+    """One host, or `count` like ones named `name0`, `name1`, ...
+
+    Exactly one of `design` (a reference design by name) and `devices` is given. `links` join
+    listed devices by their names within the host.
+    """
+
+    name: str
+    count: int | None = None
+    design: str | None = None
+    devices: tuple[DeviceSpec, ...] = ()
+    links: tuple[LinkSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSpec:
+    """A switch outside any host."""
+
+    name: str
+    kind: VertexKind = VertexKind.SWITCH
+    rail: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricRates:
+    """How fast the links of a fabric are.
+
+    At most one of `oversubscription_ratio` (what the fullest leaf takes from its hosts over what
+    it gives to its spines; 1 when neither is given) and `uplink_bytes_per_second` (one leaf to one
+    spine) is given. `link_bytes_per_second` is NIC to leaf and defaults to the NIC's line rate.
+    `latency_seconds` is that of each link of the fabric.
+    """
+
+    oversubscription_ratio: float | None = None
+    uplink_bytes_per_second: float | None = None
+    link_bytes_per_second: float | None = None
+    link_effective_bytes_per_second: float | None = None
+    latency_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafSpine:
+    """All NICs of `hosts_per_leaf` consecutive hosts share one leaf; each leaf meets each spine."""
+
+    hosts_per_leaf: int
+    spines: int
+    rates: FabricRates = FabricRates()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailOptimised:
+    """NIC i of every host goes to rail switch i; spines, when there are any, join the rails.
+
+    With `hosts_per_leaf` each group of so many consecutive hosts has rail switches of its own.
+    """
+
+    hosts_per_leaf: int | None = None
+    spines: int = 0
+    rates: FabricRates = FabricRates()
+
+
+FabricSpec = LeafSpine | RailOptimised
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """A whole topology document. Links name devices as `host/device` and switches by name."""
+
+    hosts: tuple[HostSpec, ...]
+    switches: tuple[SwitchSpec, ...] = ()
+    links: tuple[LinkSpec, ...] = ()
+    fabric: FabricSpec | None = None
