@@ -1,0 +1,118 @@
+"""How many bytes of a tensor one rank holds, and so sends, for one microbatch."""
+
+from dataclasses import dataclass
+from math import prod
+
+from service.core.errors import Fault, FaultCode
+from service.core.models.graph import Symbol, Tensor
+
+__all__ = ["BatchShape", "TensorBytes", "tensor_bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """One microbatch of one data-parallel replica, and the degrees its tensors are split over."""
+
+    microbatch_size: int
+    sequence_length: int | None = None
+    context: int = 1
+    tensor: int = 1
+    sequence_parallel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBytes:
+    """Bytes of a tensor on one rank, and of its gradient (0 when it has none)."""
+
+    forward: int
+    backward: int
+
+
+def tensor_bytes(tensor: Tensor, batch: BatchShape) -> TensorBytes | Fault:
+    """Bytes of `tensor` that one rank holds for one microbatch, or why that is not known.
+
+    A tensor with a `sequence` dimension is split over the context ranks, and under sequence
+    parallelism over the tensor-parallel ranks too; without it each tensor-parallel rank holds
+    (and sends) the whole of it. A tensor without a `sequence` dimension is never split. Recorded
+    bytes hold at the recorded shape only: they are not scaled, and can't be split.
+
+    Paths of faults point into a plan document.
+    """
+    if tensor.recorded is not None:
+        return _recorded_bytes(tensor, batch)
+    if tensor.shape is None or tensor.dtype is None:
+        raise ValueError(f"tensor {tensor.name!r} was not checked by build_model")
+    sequence = 1
+    if Symbol.SEQUENCE in tensor.shape:
+        split = _split_sequence(tensor.name, batch)
+        if isinstance(split, Fault):
+            return split
+        # Splitting cuts one dimension; a second sequence dimension keeps its full length.
+        sequence = split * (batch.sequence_length or 1) ** (tensor.shape.count(Symbol.SEQUENCE) - 1)
+    microbatch = batch.microbatch_size ** tensor.shape.count(Symbol.MICROBATCH)
+    constant = prod(size for size in tensor.shape if not isinstance(size, Symbol))
+    elements = microbatch * sequence * constant
+    gradient = tensor.gradient_dtype or tensor.dtype
+    return TensorBytes(
+        forward=elements * tensor.dtype.bytes_per_element,
+        backward=elements * gradient.bytes_per_element if tensor.has_gradient else 0,
+    )
+
+
+def _split_sequence(name: str, batch: BatchShape) -> int | Fault:
+    if batch.sequence_length is None:
+        detail = f"tensor {name!r} has a sequence dimension: give `sequence_length`"
+        return Fault(FaultCode.MISSING_FIELD, ("workload", "sequence_length"), detail)
+    length, rest = divmod(batch.sequence_length, batch.context)
+    if rest:
+        detail = (
+            f"sequence_length {batch.sequence_length} must be a multiple of context {batch.context}"
+        )
+        return Fault(FaultCode.INDIVISIBLE, ("parallelism", "context"), detail)
+    if not batch.sequence_parallel:
+        return length
+    share, rest = divmod(length, batch.tensor)
+    if rest:
+        detail = (
+            f"sequence_length / context = {length} must be a multiple of tensor {batch.tensor} "
+            "under sequence_parallel"
+        )
+        return Fault(FaultCode.INDIVISIBLE, ("parallelism", "tensor"), detail)
+    return share
+
+
+def _recorded_bytes(tensor: Tensor, batch: BatchShape) -> TensorBytes | Fault:
+    recorded = tensor.recorded
+    if recorded is None:
+        raise ValueError(f"tensor {tensor.name!r} has no recorded size")
+    if recorded.microbatch_size != batch.microbatch_size:
+        detail = (
+            f"the bytes of tensor {tensor.name!r} were recorded at microbatch_size "
+            f"{recorded.microbatch_size} and are not scaled to {batch.microbatch_size}"
+        )
+        return Fault(FaultCode.INCONSISTENT, ("workload", "microbatch_size"), detail)
+    if recorded.sequence_length not in (None, batch.sequence_length):
+        detail = (
+            f"the bytes of tensor {tensor.name!r} were recorded at sequence_length "
+            f"{recorded.sequence_length}: plan with that length"
+        )
+        return Fault(FaultCode.INCONSISTENT, ("workload", "sequence_length"), detail)
+    if batch.context > 1:
+        detail = (
+            f"the bytes of tensor {tensor.name!r} were recorded without a shape and can't be split "
+            "over context ranks: use context 1, or give its `shape`"
+        )
+        return Fault(FaultCode.INCONSISTENT, ("parallelism", "context"), detail)
+    if batch.sequence_parallel and batch.tensor > 1:
+        detail = (
+            f"the bytes of tensor {tensor.name!r} were recorded without a shape and can't be split "
+            "by sequence_parallel: leave it out, or give its `shape`"
+        )
+        return Fault(FaultCode.INCONSISTENT, ("parallelism", "sequence_parallel"), detail)
+    backward = 0
+    if tensor.has_gradient:
+        backward = recorded.bytes
+        if tensor.gradient_dtype is not None and tensor.dtype is not None:
+            elements = recorded.bytes // tensor.dtype.bytes_per_element
+            backward = elements * tensor.gradient_dtype.bytes_per_element
+    return TensorBytes(forward=recorded.bytes, backward=backward)

@@ -1,0 +1,236 @@
+"""A plan as asked for, and a plan as resolved against a cluster, a model and a profile."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from service.core.models.cuts import CrossingTensor, SkipRouting
+from service.core.topology.paths import PhysicalPath
+
+__all__ = [
+    "Boundary",
+    "CrossingTensor",
+    "Degrees",
+    "Dimension",
+    "GivenStage",
+    "Partition",
+    "Placed",
+    "Placement",
+    "Plan",
+    "Provenance",
+    "RankPair",
+    "ResolvedPlan",
+    "ResolvedStage",
+    "Schedule",
+    "SkipRouting",
+    "Statement",
+    "TransferOrigin",
+    "Workload",
+]
+
+
+class Dimension(StrEnum):
+    """The dimensions ranks are laid out in."""
+
+    TENSOR = "tensor"
+    CONTEXT = "context"
+    DATA = "data"
+    PIPELINE = "pipeline"
+
+
+class Provenance(StrEnum):
+    """Where a number came from."""
+
+    GIVEN = "given"
+    MEASURED = "measured"
+    ASSUMED = "assumed"
+
+
+class TransferOrigin(StrEnum):
+    """What a boundary's transfer time was taken from."""
+
+    GIVEN = "given"  # transfer_seconds of the plan
+    PATH = "path"  # bytes over the physical path
+    ASSUMED_ZERO = "assumed_zero"  # nothing known; counted as zero, and the answer says so
+
+
+@dataclass(frozen=True, slots=True)
+class Degrees:
+    """Parallel degrees; world size = tensor x context x data x pipeline."""
+
+    pipeline: int
+    tensor: int = 1
+    context: int = 1
+    data: int = 1
+    sequence_parallel: bool = False
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks the plan has."""
+        return self.pipeline * self.tensor * self.context * self.data
+
+    def of(self, dimension: Dimension) -> int:
+        """The degree in one dimension."""
+        return int(getattr(self, dimension.value))
+
+
+@dataclass(frozen=True, slots=True)
+class GivenStage:
+    """What a plan states of one stage itself. Bytes are per rank pair and microbatch."""
+
+    forward_seconds: float
+    backward_seconds: float | None = None  # or both of the next two, whose sum it is
+    backward_input_seconds: float | None = None
+    backward_weight_seconds: float | None = None
+    recompute_seconds: float | None = None
+    activation_bytes: int | None = None
+    boundary_bytes: int | None = None
+    backward_boundary_bytes: int | None = None
+    transfer_seconds: float | None = None
+    backward_transfer_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The batch. At most one of microbatch and global batch size is given and held fixed."""
+
+    microbatches: int
+    microbatch_size: int | None = None
+    global_batch_size: int | None = None
+    sequence_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Which layers each stage holds: exactly one of the three forms."""
+
+    layers_per_stage: tuple[int, ...] | None = None
+    cuts: tuple[int, ...] | None = None  # index of the first layer of stage 1, 2, ...
+    stages: tuple[tuple[str, ...], ...] | None = None
+    skip_routing: SkipRouting = SkipRouting.RELAY
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Which schedule runs the stages, and how transfers between them are charged."""
+
+    kind: str
+    chunks_per_rank: int = 1
+    transfer_mode: str = "latency"
+    recompute_before_gradient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How ranks are laid on devices: `order` innermost first, `devices` in rank order."""
+
+    order: tuple[Dimension, ...] = (
+        Dimension.TENSOR,
+        Dimension.CONTEXT,
+        Dimension.DATA,
+        Dimension.PIPELINE,
+    )
+    devices: tuple[str, ...] | None = None  # names, globs, bracket lists; None: all of the cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked for. Costs are either `stages` or a model with a profile and a partition."""
+
+    degrees: Degrees
+    workload: Workload
+    schedule: Schedule
+    stages: tuple[GivenStage, ...] | None = None
+    model: str | None = None
+    profile: str | None = None
+    partition: Partition | None = None
+    topology: str | None = None
+    placement: Placement = field(default_factory=Placement)
+    recompute: str = "none"  # which measurements a profile is asked for: none, full, selective
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One rank, its coordinates by dimension, and its device (None without a topology)."""
+
+    rank: int
+    coordinates: tuple[tuple[Dimension, int], ...]
+    device: str | None
+
+    def at(self, dimension: Dimension) -> int:
+        """The coordinate in one dimension."""
+        return dict(self.coordinates)[dimension]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedStage:
+    """The cost of one microbatch on one stage, in whole picoseconds."""
+
+    stage: int
+    rank: int  # pipeline rank
+    layers: tuple[str, ...]
+    forward_picoseconds: int
+    backward_picoseconds: int  # 0 where the schedule has no backward
+    recompute_picoseconds: int
+    activation_bytes: int | None
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class RankPair:
+    """Two ranks that exchange a boundary's payload, and the pinned paths there and back."""
+
+    source_rank: int
+    target_rank: int
+    source_device: str | None
+    target_device: str | None
+    forward_path: PhysicalPath | None
+    backward_path: PhysicalPath | None
+    forward_lower_bound_seconds: float | None
+    backward_lower_bound_seconds: float | None
+    forward_transfer_seconds: float | None
+    backward_transfer_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Stage `source` hands its tensors to `target`. Times are of the slowest rank pair.
+
+    `*_picoseconds` is the predicted transfer of one microbatch, `*_bound_picoseconds` what it
+    takes at least (at most the prediction).
+    """
+
+    source: int
+    target: int
+    tensors: tuple[CrossingTensor, ...] | None
+    forward_bytes: int | None
+    backward_bytes: int | None
+    origin: TransferOrigin
+    forward_picoseconds: int
+    backward_picoseconds: int
+    forward_bound_picoseconds: int
+    backward_bound_picoseconds: int
+    pairs: tuple[RankPair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Something an answer says about itself: a stable code and a sentence."""
+
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPlan:
+    """A plan with every number it needs, and what was assumed or left out on the way."""
+
+    plan: Plan
+    stages: tuple[ResolvedStage, ...]
+    boundaries: tuple[Boundary, ...]
+    placement: tuple[Placed, ...]
+    microbatch_size: int | None
+    global_batch_size: int | None
+    held_fixed: str | None  # "microbatch_size" or "global_batch_size"
+    sequence_length: int | None
+    assumptions: tuple[Statement, ...]
+    not_represented: tuple[Statement, ...]

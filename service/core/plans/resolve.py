@@ -1,0 +1,295 @@
+"""From a plan to numbers: stages, boundaries, ranks on devices, and what was assumed on the way."""
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from service.core.errors import Fault, InvalidInput
+from service.core.models.cuts import cut_model
+from service.core.models.graph import Model
+from service.core.models.sizes import BatchShape
+from service.core.plans import statements
+from service.core.plans.boundaries import (
+    PathCounts,
+    Payload,
+    cut_payloads,
+    given_payloads,
+    price,
+)
+from service.core.plans.check import check_form
+from service.core.plans.costs import given_stages, has_backward, layer_costs, measured_stages
+from service.core.plans.devices import expand_devices
+from service.core.plans.partition import assign_layers, check_partition
+from service.core.plans.placement import check_order, layout, place_ranks
+from service.core.plans.plan import (
+    Boundary,
+    Plan,
+    ResolvedPlan,
+    ResolvedStage,
+    Statement,
+    TransferOrigin,
+)
+from service.core.plans.workload import Batch, resolve_batch
+from service.core.profiles.profile import LayerCost, Point, Profile, Recompute
+from service.core.topology.cluster import Cluster
+
+__all__ = ["resolve"]
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+class _Collector:
+    """Runs the parts of a resolution, keeping the faults of each."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self.faults = faults
+
+    def attempt(
+        self,
+        part: Callable[Arguments, Result],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result | None:
+        """The result of a part, or None when it found faults."""
+        try:
+            return part(*arguments, **named)
+        except InvalidInput as invalid:
+            self.faults += invalid.faults
+            return None
+
+
+def resolve(
+    plan: Plan,
+    *,
+    cluster: Cluster | None = None,
+    model: Model | None = None,
+    profile: Profile | None = None,
+) -> ResolvedPlan:
+    """Price each stage and boundary of a plan, and put its ranks on devices.
+
+    `cluster`, `model` and `profile` are what the plan's references stand for: each is given
+    exactly when the plan names one (`ValueError` otherwise).
+
+    Raises `InvalidInput` with every fault that can be told; paths point into a plan document.
+    A part whose own input is at fault is not looked at further.
+    """
+    _require_references(plan, cluster, model, profile)
+    collector = _Collector(check_form(plan))
+    attempt = collector.attempt
+
+    batch = attempt(resolve_batch, plan)
+    ranks, placement, idle = None, None, 0
+    devices = None if cluster is None else attempt(expand_devices, cluster, plan.placement.devices)
+    order_faults = check_order(plan.placement, plan.degrees)
+    collector.faults += order_faults
+    if not order_faults:
+        ranks = layout(plan.placement, plan.degrees)
+        if cluster is None or devices is not None:
+            placement = attempt(place_ranks, ranks, devices)
+    if devices is not None and plan.placement.devices is not None:
+        idle = max(0, len(devices) - plan.degrees.world_size)
+
+    stages: tuple[ResolvedStage, ...] | None = None
+    payloads: list[Payload] | None = None
+    costs: list[LayerCost] | None = None
+    if plan.stages is not None:
+        stages = attempt(given_stages, plan)
+        if stages is not None:
+            payloads = given_payloads(plan.stages, backward=has_backward(plan))
+    elif model is not None:
+        if profile is not None and batch is not None:
+            costs = attempt(layer_costs, plan, model, profile, _point(plan, batch))
+        stage_of_layer = attempt(_assign, plan, model)
+        if stage_of_layer is not None and costs is not None:
+            stages = measured_stages(plan, model, stage_of_layer, costs)
+        if stage_of_layer is not None and batch is not None:
+            payloads = attempt(_cut, plan, model, stage_of_layer, batch)
+
+    priced = None
+    if payloads is not None and ranks is not None and placement is not None:
+        priced = attempt(price, payloads, ranks, placement, cluster)
+    if collector.faults:
+        raise InvalidInput(dict.fromkeys(collector.faults))
+    if batch is None or stages is None or placement is None or priced is None:
+        raise RuntimeError("a plan without faults was not resolved")
+    boundaries, counts = priced
+    return ResolvedPlan(
+        plan=plan,
+        stages=stages,
+        boundaries=boundaries,
+        placement=placement,
+        microbatch_size=batch.microbatch_size,
+        global_batch_size=batch.global_batch_size,
+        held_fixed=batch.held_fixed,
+        sequence_length=plan.workload.sequence_length,
+        assumptions=_assumptions(plan, batch, model, boundaries, counts, idle),
+        not_represented=_not_represented(plan, batch, stages, boundaries, costs),
+    )
+
+
+def _require_references(
+    plan: Plan, cluster: Cluster | None, model: Model | None, profile: Profile | None
+) -> None:
+    for name, reference, document in (
+        ("cluster", plan.topology, cluster),
+        ("model", plan.model, model),
+        ("profile", plan.profile, profile),
+    ):
+        if (reference is None) != (document is None):
+            raise ValueError(f"{name} is given exactly when the plan names one: {reference!r}")
+
+
+def _point(plan: Plan, batch: Batch) -> Point:
+    if batch.microbatch_size is None:
+        raise ValueError("a plan with a profile has a microbatch size")
+    return Point(
+        microbatch_size=batch.microbatch_size,
+        sequence_length=batch.rank_sequence_length,
+        tensor_parallel=plan.degrees.tensor,
+        recompute=Recompute(plan.recompute) if has_backward(plan) else Recompute.NONE,
+    )
+
+
+def _assign(plan: Plan, model: Model) -> tuple[int, ...] | None:
+    stages = plan.degrees.pipeline * plan.schedule.chunks_per_rank
+    if plan.partition is None or check_partition(plan.partition, stages):
+        return None  # told by check_form
+    return assign_layers(plan.partition, model, stages)
+
+
+def _cut(
+    plan: Plan, model: Model, stage_of_layer: tuple[int, ...], batch: Batch
+) -> list[Payload] | None:
+    if plan.partition is None or batch.microbatch_size is None:
+        return None
+    shape = BatchShape(
+        microbatch_size=batch.microbatch_size,
+        sequence_length=plan.workload.sequence_length,
+        context=plan.degrees.context,
+        tensor=plan.degrees.tensor,
+        sequence_parallel=plan.degrees.sequence_parallel,
+    )
+    cuts = cut_model(
+        model,
+        stage_of_layer,
+        shape,
+        plan.partition.skip_routing,
+        with_gradients=has_backward(plan),
+    )
+    return cut_payloads(cuts)
+
+
+def _assumptions(
+    plan: Plan,
+    batch: Batch,
+    model: Model | None,
+    boundaries: tuple[Boundary, ...],
+    counts: PathCounts,
+    idle: int,
+) -> tuple[Statement, ...]:
+    degrees = plan.degrees
+    said: list[Statement] = []
+    if batch.held_fixed == "microbatch_size":
+        said.append(
+            statements.batch_follows(
+                "microbatch_size", "global_batch_size", batch.global_batch_size or 0
+            )
+        )
+    elif batch.held_fixed is not None:
+        said.append(
+            statements.batch_follows(
+                "global_batch_size", "microbatch_size", batch.microbatch_size or 0
+            )
+        )
+    if not has_backward(plan):
+        said.append(statements.BACKWARD_IGNORED)
+        if plan.recompute != Recompute.NONE.value:
+            said.append(statements.RECOMPUTE_IGNORED)
+    if degrees.world_size > degrees.pipeline:
+        said.append(statements.UNIFORM_RANKS)
+    if model is not None:
+        if degrees.context > 1 and batch.rank_sequence_length is not None:
+            said.append(statements.context_costs(batch.rank_sequence_length))
+        if None in model.producers:
+            said.append(statements.LOADS_AT_EACH_STAGE)
+    said += _transfer_assumptions(plan, boundaries, counts)
+    if idle:
+        said.append(statements.idle_devices(idle))
+    return tuple(said)
+
+
+def _transfer_assumptions(
+    plan: Plan, boundaries: tuple[Boundary, ...], counts: PathCounts
+) -> list[Statement]:
+    said = []
+    for bytes_known in (True, False):
+        zero = sum(
+            boundary.origin is TransferOrigin.ASSUMED_ZERO
+            and (boundary.forward_bytes is not None) is bytes_known
+            for boundary in boundaries
+        )
+        if zero:
+            said.append(statements.zero_transfers(zero, bytes_known=bytes_known))
+    given = sum(boundary.origin is TransferOrigin.GIVEN for boundary in boundaries)
+    if given:
+        said.append(statements.given_transfers(given))
+    defaulted = sum(
+        stage.boundary_bytes is not None and stage.backward_boundary_bytes is None
+        for stage in plan.stages or ()
+    )
+    if defaulted and has_backward(plan):
+        said.append(statements.backward_bytes_defaulted(defaulted))
+    if plan.topology is not None and boundaries:
+        said.append(statements.PINNED_PATHS)
+    if counts.without_latency:
+        said.append(statements.latency_unknown(counts.without_latency))
+    if counts.without_effective:
+        said.append(statements.nominal_bandwidth(counts.without_effective))
+    if counts.with_assumed_bandwidth:
+        said.append(statements.assumed_bandwidth(counts.with_assumed_bandwidth))
+    if counts.given_below_assumed_bound:
+        said.append(statements.given_below_assumed_bound(counts.given_below_assumed_bound))
+    return said
+
+
+def _not_represented(
+    plan: Plan,
+    batch: Batch,
+    stages: tuple[ResolvedStage, ...],
+    boundaries: tuple[Boundary, ...],
+    costs: list[LayerCost] | None,
+) -> tuple[Statement, ...]:
+    degrees = plan.degrees
+    left_out = [statements.LOADER_TIME, statements.MEMORY]
+    if has_backward(plan):
+        left_out.append(statements.OPTIMIZER_STEP)
+        if degrees.data > 1:
+            left_out.append(statements.DATA_PARALLEL_REDUCTION)
+        if any(stage.recompute_picoseconds for stage in stages):
+            left_out.append(statements.RECOMPUTE_TRANSIENT)
+    measured = costs is not None and all(cost.communication_known for cost in costs)
+    if degrees.tensor > 1 and not measured:
+        left_out.append(statements.TENSOR_COMMUNICATION)
+    if degrees.context > 1:
+        left_out.append(statements.CONTEXT_COMMUNICATION)
+    if boundaries:
+        left_out.append(statements.CONTENTION)
+    if plan.topology is None:
+        left_out.append(statements.PHYSICAL_PATHS)
+    unknown_bytes = sum(boundary.forward_bytes is None for boundary in boundaries)
+    if unknown_bytes:
+        left_out.append(statements.boundary_bytes_unknown(unknown_bytes))
+    unknown_activations = sum(stage.activation_bytes is None for stage in stages)
+    if unknown_activations:
+        left_out.append(statements.activation_bytes_unknown(unknown_activations))
+    missing = [
+        name
+        for name, value in (
+            ("microbatch_size or global_batch_size", batch.microbatch_size),
+            ("sequence_length", plan.workload.sequence_length),
+        )
+        if value is None
+    ]
+    if missing:
+        left_out.append(statements.tokens_unknown(missing))
+    return tuple(left_out)

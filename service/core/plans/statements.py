@@ -1,0 +1,185 @@
+"""What an answer says of itself: each assumption and each thing left out, in one place.
+
+Codes are stable; sentences may be reworded. Constants are sentences that always read the same.
+"""
+
+from collections.abc import Sequence
+
+from service.core.plans.plan import Statement
+
+__all__ = [
+    "BACKWARD_IGNORED",
+    "CONTENTION",
+    "CONTEXT_COMMUNICATION",
+    "DATA_PARALLEL_REDUCTION",
+    "LOADER_TIME",
+    "LOADS_AT_EACH_STAGE",
+    "MEMORY",
+    "OPTIMIZER_STEP",
+    "PHYSICAL_PATHS",
+    "PINNED_PATHS",
+    "RECOMPUTE_IGNORED",
+    "RECOMPUTE_TRANSIENT",
+    "TENSOR_COMMUNICATION",
+    "UNIFORM_RANKS",
+    "activation_bytes_unknown",
+    "assumed_bandwidth",
+    "backward_bytes_defaulted",
+    "batch_follows",
+    "boundary_bytes_unknown",
+    "context_costs",
+    "given_below_assumed_bound",
+    "given_transfers",
+    "idle_devices",
+    "latency_unknown",
+    "nominal_bandwidth",
+    "tokens_unknown",
+    "zero_transfers",
+]
+
+# Assumptions.
+BACKWARD_IGNORED = Statement(
+    "backward_ignored", "the schedule runs forwards only; no backward is counted"
+)
+LOADS_AT_EACH_STAGE = Statement(
+    "loads_at_each_stage",
+    "inputs from outside are loaded at each stage that consumes them, and cross no boundary",
+)
+PINNED_PATHS = Statement(
+    "pinned_paths", "each rank pair uses one pinned path; other paths of equal cost stay unused"
+)
+RECOMPUTE_IGNORED = Statement("recompute_ignored", "without a backward nothing is computed again")
+UNIFORM_RANKS = Statement(
+    "uniform_ranks",
+    "the ranks of a stage (tensor, context, data) take the same time and send together",
+)
+
+# What is not represented.
+CONTENTION = Statement(
+    "contention", "transfers that share a link do not slow each other (latency mode)"
+)
+CONTEXT_COMMUNICATION = Statement(
+    "context_communication",
+    "communication among context-parallel ranks beyond what the given times contain",
+)
+DATA_PARALLEL_REDUCTION = Statement(
+    "data_parallel_reduction", "the reduction of gradients among data-parallel replicas"
+)
+LOADER_TIME = Statement("loader_time", "the time to load and prepare samples")
+MEMORY = Statement("memory", "no check that weights, optimizer state and activations fit")
+OPTIMIZER_STEP = Statement("optimizer_step", "the time of the optimizer step")
+PHYSICAL_PATHS = Statement(
+    "physical_paths", "physical paths and their bounds: the plan has no topology"
+)
+RECOMPUTE_TRANSIENT = Statement(
+    "recompute_transient", "activations alive only between a recomputation and its backward"
+)
+TENSOR_COMMUNICATION = Statement(
+    "tensor_communication",
+    "communication among tensor-parallel ranks beyond what the given times contain",
+)
+
+
+def activation_bytes_unknown(stages: int) -> Statement:
+    """Not represented: bytes of live activations where sizes are missing."""
+    of = _count(stages, "stage", "stages")
+    return Statement("activation_bytes", f"the bytes of live activations of {of}: not given")
+
+
+def assumed_bandwidth(pairs: int) -> Statement:
+    """Assumption: a nominal rate on a path is itself an assumption of the topology."""
+    of = _count(pairs, "rank pair", "rank pairs")
+    return Statement(
+        "assumed_bandwidth",
+        f"the paths of {of} have links whose nominal bandwidth is an assumption; their lower "
+        "bounds hold under it only",
+    )
+
+
+def backward_bytes_defaulted(boundaries: int) -> Statement:
+    """Assumption: a gradient is as large as its tensor."""
+    over = _count(boundaries, "boundary", "boundaries")
+    return Statement(
+        "backward_bytes_defaulted", f"as many bytes go backward as forward over {over}"
+    )
+
+
+def batch_follows(held: str, follows: str, value: int) -> Statement:
+    """Assumption: which batch size is held fixed, and what follows from it."""
+    return Statement("batch_follows", f"{held} is held fixed; {follows} = {value} follows from it")
+
+
+def boundary_bytes_unknown(boundaries: int) -> Statement:
+    """Not represented: the payload of boundaries."""
+    over = _count(boundaries, "boundary", "boundaries")
+    return Statement("boundary_bytes", f"the bytes over {over}: not given")
+
+
+def context_costs(length: int) -> Statement:
+    """Assumption: layers of a context rank are priced as if it had its tokens alone."""
+    return Statement(
+        "context_costs",
+        f"a context rank is priced at its own {length} tokens of each sequence; its attention to "
+        "the tokens of other ranks costs more than that",
+    )
+
+
+def given_below_assumed_bound(times: int) -> Statement:
+    """Assumption: a given time contradicts a bound that rests on an assumed rate."""
+    given = _count(times, "given transfer time lies", "given transfer times lie")
+    return Statement(
+        "given_below_assumed_bound",
+        f"{given} below what the path allows under an assumed nominal bandwidth, and still counts",
+    )
+
+
+def given_transfers(boundaries: int) -> Statement:
+    """Assumption: a time the plan states is taken as it stands."""
+    over = _count(boundaries, "boundary", "boundaries")
+    return Statement(
+        "given_transfers",
+        f"transfer times over {over} are the plan's own; where no physical path bounds them they "
+        "stand in bounds too",
+    )
+
+
+def idle_devices(idle: int) -> Statement:
+    """Assumption: the allocation is larger than the plan."""
+    detail = f"{_count(idle, 'device', 'devices')} at the end of the allocation: idle"
+    return Statement("idle_devices", detail)
+
+
+def latency_unknown(pairs: int) -> Statement:
+    """Assumption: a path has a link of unknown latency."""
+    of = _count(pairs, "rank pair", "rank pairs")
+    return Statement(
+        "latency_unknown",
+        f"the paths of {of} have links of unknown latency; their guaranteed floor stands in, "
+        "which may be 0",
+    )
+
+
+def nominal_bandwidth(pairs: int) -> Statement:
+    """Assumption: a path has a link whose effective rate is unknown."""
+    of = _count(pairs, "rank pair", "rank pairs")
+    return Statement(
+        "nominal_bandwidth",
+        f"the paths of {of} have links of unknown effective bandwidth; predictions use the "
+        "nominal one there",
+    )
+
+
+def tokens_unknown(missing: Sequence[str]) -> Statement:
+    """Not represented: tokens per second."""
+    return Statement("tokens_per_second", f"tokens per second: without {' and '.join(missing)}")
+
+
+def zero_transfers(boundaries: int, *, bytes_known: bool) -> Statement:
+    """Assumption: without a time, a path or bytes a transfer counts nothing."""
+    over = _count(boundaries, "boundary", "boundaries")
+    why = "the plan has no topology" if bytes_known else "neither times nor bytes are given"
+    return Statement("zero_transfers", f"transfers over {over} count as 0 s: {why}")
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

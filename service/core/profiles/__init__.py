@@ -1,0 +1,1 @@
+"""Profiles: what each layer was measured to cost, at which shape."""

@@ -1,0 +1,101 @@
+"""Batch sizes: what is held fixed, what follows, and what does not divide."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.core.errors import FaultCode, Path
+from service.core.plans.plan import Degrees, GivenStage, Plan, Workload
+from service.core.plans.workload import Batch, resolve_batch
+from tests.core.plans.worlds import given_plan, profiled_plan
+from tests.core.refusals import refusal_text, refusals
+
+
+def plan(workload: Workload, degrees: Degrees | None = None, *, profiled: bool = False) -> Plan:
+    degrees = degrees or Degrees(1)
+    if profiled:
+        return profiled_plan(None, degrees=degrees, workload=workload)
+    return given_plan(GivenStage(1.0), degrees=degrees, workload=workload)
+
+
+@given(size=st.integers(1, 64), microbatches=st.integers(1, 64), data=st.integers(1, 16))
+def test_either_size_gives_the_other(size: int, microbatches: int, data: int) -> None:
+    whole = size * microbatches * data
+    degrees = Degrees(1, data=data)
+    fixed = resolve_batch(plan(Workload(microbatches, microbatch_size=size), degrees))
+    assert fixed == Batch(size, whole, "microbatch_size", None)
+    follows = resolve_batch(plan(Workload(microbatches, global_batch_size=whole), degrees))
+    assert follows == Batch(size, whole, "global_batch_size", None)
+
+
+def test_inline_costs_need_no_size() -> None:
+    assert resolve_batch(plan(Workload(8))) == Batch(None, None, None, None)
+
+
+def test_a_context_rank_holds_its_share_of_a_sequence() -> None:
+    batch = resolve_batch(plan(Workload(8, sequence_length=96), Degrees(1, context=4)))
+    assert batch.rank_sequence_length == 24
+
+
+@pytest.mark.parametrize(
+    ("workload", "degrees", "profiled", "found"),
+    [
+        (
+            Workload(8, microbatch_size=1, global_batch_size=8),
+            Degrees(1),
+            False,
+            [(FaultCode.EXCLUSIVE_FIELDS, ("workload",))],
+        ),
+        (
+            Workload(8),
+            Degrees(1),
+            True,
+            [(FaultCode.MISSING_FIELD, ("workload", "microbatch_size"))],
+        ),
+        (
+            Workload(8, global_batch_size=36),
+            Degrees(1, data=2),
+            False,
+            [(FaultCode.INDIVISIBLE, ("workload", "global_batch_size"))],
+        ),
+        (
+            Workload(8, global_batch_size=4),
+            Degrees(1),
+            False,
+            [(FaultCode.INDIVISIBLE, ("workload", "global_batch_size"))],
+        ),
+        (
+            Workload(8, sequence_length=10),
+            Degrees(1, context=4),
+            False,
+            [(FaultCode.INDIVISIBLE, ("parallelism", "context"))],
+        ),
+        (
+            Workload(8, sequence_length=12),
+            Degrees(1, tensor=4, context=4, sequence_parallel=True),
+            False,
+            [(FaultCode.INDIVISIBLE, ("parallelism", "tensor"))],
+        ),
+        (
+            Workload(8),
+            Degrees(1, context=2),
+            True,
+            [
+                (FaultCode.MISSING_FIELD, ("workload", "microbatch_size")),
+                (FaultCode.MISSING_FIELD, ("workload", "sequence_length")),
+            ],
+        ),
+    ],
+)
+def test_sizes_that_do_not_work_out(
+    workload: Workload, degrees: Degrees, profiled: bool, found: list[tuple[FaultCode, Path]]
+) -> None:
+    assert refusals(lambda: resolve_batch(plan(workload, degrees, profiled=profiled))) == found
+
+
+def test_an_indivisible_batch_names_both_sides() -> None:
+    text = refusal_text(
+        lambda: resolve_batch(plan(Workload(8, global_batch_size=36), Degrees(1, data=2)))
+    )
+    assert "36" in text
+    assert "microbatches 8 x data 2" in text
