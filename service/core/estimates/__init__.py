@@ -1,0 +1,1 @@
+"""Estimates: one resolved plan in, every term of its answer out."""

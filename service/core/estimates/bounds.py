@@ -1,0 +1,106 @@
+"""Lower bounds of a plan's iteration, each in its own mode, with its witness and assumptions."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from service.core.estimates.simulation import SimulatedPlan
+from service.core.schedules.bounds import LowerBound, makespan_lower_bounds
+from service.core.topology.bounds import Transfer, link_loads
+from service.core.units import PICOSECONDS_PER_SECOND
+
+__all__ = ["IterationBound", "boundary_transfers", "iteration_lower_bounds"]
+
+
+@dataclass(frozen=True, slots=True)
+class IterationBound:
+    """A time no iteration of this plan can beat, under what `assumes` names.
+
+    `mode` says whose predictions it bounds: `latency` bounds hold in every mode, `link` bounds
+    only where links have a capacity. `routing` is `pinned` when it rests on the stated paths, and
+    `any` when it does not depend on routes.
+    """
+
+    name: str
+    picoseconds: int
+    mode: str
+    routing: str
+    witness: str
+    assumes: tuple[str, ...]
+
+
+def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ...]:
+    """All lower bounds of the makespan: those of the schedule, and the busiest link if known."""
+    boundaries = simulated.resolved.boundaries
+    of_schedule = makespan_lower_bounds(
+        simulated.timeline.program,
+        simulated.timeline.times,
+        [boundary.forward_bound_picoseconds for boundary in boundaries],
+        [boundary.backward_bound_picoseconds for boundary in boundaries],
+    )
+    on_paths = any(pair.forward_path for boundary in boundaries for pair in boundary.pairs)
+    bounds = [
+        IterationBound(
+            name=bound.name,
+            picoseconds=bound.picoseconds,
+            mode="latency",
+            routing="any" if bound.name == "busiest_device" or not on_paths else "pinned",
+            witness=_witness(bound, simulated),
+            assumes=bound.assumes,
+        )
+        for bound in of_schedule
+    ]
+    loads = link_loads([transfer for _, transfer in boundary_transfers(simulated)])
+    if loads.binding is not None:
+        microbatches = simulated.resolved.plan.workload.microbatches
+        seconds = loads.lower_bound_seconds * microbatches
+        bounds.append(
+            IterationBound(
+                name="busiest_link",
+                picoseconds=round(Fraction(seconds) * PICOSECONDS_PER_SECOND),
+                mode="link",
+                routing="pinned",
+                witness=(
+                    f"{loads.binding.link.name} carries {loads.binding.total_bytes * microbatches} "
+                    f"bytes at {loads.binding.link.bandwidth_bytes_per_second:g} bytes/s"
+                ),
+                assumes=(
+                    "every transfer keeps to its pinned path",
+                    "a link carries no more than its nominal bandwidth in each direction",
+                ),
+            )
+        )
+    return tuple(bounds)
+
+
+def boundary_transfers(simulated: SimulatedPlan) -> list[tuple[str, Transfer]]:
+    """Every transfer with known bytes and path for one microbatch of every replica.
+
+    Each with its sender and receiver as ranks, `3->4`; gradients go the other way, `4->3`.
+    """
+    transfers = []
+    for boundary in simulated.resolved.boundaries:
+        for pair in boundary.pairs:
+            source, target = pair.source_rank, pair.target_rank
+            if pair.forward_path is not None and boundary.forward_bytes:
+                transfer = Transfer(pair.forward_path, boundary.forward_bytes)
+                transfers.append((f"{source}->{target}", transfer))
+            if not simulated.has_backward:
+                continue
+            if pair.backward_path is not None and boundary.backward_bytes:
+                transfer = Transfer(pair.backward_path, boundary.backward_bytes)
+                transfers.append((f"{target}->{source}", transfer))
+    return transfers
+
+
+def _witness(bound: LowerBound, simulated: SimulatedPlan) -> str:
+    if bound.chain:
+        steps = " ".join(f"{step.stage}{step.kind.letter}" for step in bound.chain)
+        return f"one microbatch alone: {steps}"
+    microbatches = simulated.resolved.plan.workload.microbatches
+    text = f"rank {bound.rank} works on {microbatches} microbatches"
+    if bound.head or bound.tail:
+        text += (
+            f", after at least {bound.head / 1e12:g} s before its first operation and with "
+            f"at least {bound.tail / 1e12:g} s after its last"
+        )
+    return text

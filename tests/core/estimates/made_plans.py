@@ -1,0 +1,41 @@
+"""Small plans made for the tests of estimates."""
+
+from service.core.estimates.simulation import SimulatedPlan, simulate_plan
+from service.core.plans.plan import Degrees, GivenStage, Placement, Plan, Schedule, Workload
+from service.core.plans.resolve import resolve
+from service.core.topology.cluster import Cluster
+
+__all__ = ["given_plan", "simulated"]
+
+
+def given_plan(
+    stages: list[GivenStage],
+    *,
+    microbatches: int = 8,
+    schedule: str = "1f1b",
+    devices: tuple[str, ...] | None = None,
+    topology: str | None = None,
+    microbatch_size: int | None = None,
+    global_batch_size: int | None = None,
+    sequence_length: int | None = None,
+    data: int = 1,
+) -> Plan:
+    """A plan that states its costs itself."""
+    return Plan(
+        degrees=Degrees(pipeline=len(stages), data=data),
+        workload=Workload(
+            microbatches=microbatches,
+            microbatch_size=microbatch_size,
+            global_batch_size=global_batch_size,
+            sequence_length=sequence_length,
+        ),
+        schedule=Schedule(kind=schedule),
+        stages=tuple(stages),
+        topology=topology,
+        placement=Placement(devices=devices),
+    )
+
+
+def simulated(plan: Plan, cluster: Cluster | None = None) -> SimulatedPlan:
+    """The plan resolved and simulated."""
+    return simulate_plan(resolve(plan, cluster=cluster))

@@ -1,0 +1,183 @@
+"""Estimates: the worked example, bounds against predictions, throughput, work."""
+
+import random
+
+import msgspec
+import pytest
+
+from service.core.errors import WorkBudgetExceeded
+from service.core.estimates.bounds import iteration_lower_bounds
+from service.core.estimates.estimate import estimate_plan, plan_live_activations, throughput
+from service.core.estimates.simulation import simulate_plan
+from service.core.estimates.work import INLINE_WORK_BUDGET, Work, work_of
+from service.core.plans.plan import GivenStage, Plan
+from service.core.plans.resolve import resolve
+from service.core.topology.expand import expand
+from service.core.topology.spec import ClusterSpec
+from service.core.units import to_picoseconds, to_seconds
+from service.formats.documents.topology import TopologyDocument, to_core
+from tests.core.estimates.made_plans import given_plan, simulated
+
+
+def cluster_spec(document: object) -> ClusterSpec:
+    return to_core(msgspec.convert(document, TopologyDocument))
+
+
+TWO_HOSTS = cluster_spec(
+    {
+        "hosts": [{"name": "host", "count": 2, "design": "dgx-h100"}],
+        "fabric": {"kind": "rail_optimised", "spines": 2},
+    }
+)
+
+
+def cadence_stages(*milliseconds: float) -> list[GivenStage]:
+    """One third forward, two thirds backward."""
+    return [GivenStage(m / 3000, m / 1500) for m in milliseconds]
+
+
+def test_the_worked_example_before_and_after_moving_a_block() -> None:
+    for milliseconds, slowest, bound, makespans, idle in (
+        ((18, 18, 25, 18), 2, 25, {8: 247, 16: 447, 32: 847}, (0.3603, 0.2931, 0.2538)),
+        ((18, 21, 20, 18), 1, 21, {8: 220, 16: 388, 32: 724}, (0.3000, 0.2062, 0.1492)),
+    ):
+        for (microbatches, makespan), fraction in zip(makespans.items(), idle, strict=True):
+            plan = given_plan(cadence_stages(*milliseconds), microbatches=microbatches)
+            estimate = estimate_plan(simulated(plan))
+            assert estimate.cadence.slowest_stage == slowest
+            assert to_seconds(estimate.cadence.bound) == pytest.approx(bound / 1000, abs=1e-12)
+            seconds = to_seconds(estimate.bubble.makespan)
+            assert seconds == pytest.approx(makespan / 1000, abs=1e-10)
+            assert round(estimate.bubble.idle_fraction, 4) == fraction
+            assert [live.peak_activations for live in estimate.live] == [4, 3, 2, 1]
+
+
+def test_no_prediction_is_below_a_bound_of_its_own_mode(seed: int) -> None:
+    rng = random.Random(seed)
+    cluster = expand(TWO_HOSTS).cluster
+    for _ in range(100):
+        stages = [
+            GivenStage(
+                forward_seconds=rng.uniform(0, 0.01) + 1e-6,
+                backward_seconds=rng.uniform(0, 0.01),
+                recompute_seconds=rng.choice([None, 0.002]),
+                boundary_bytes=None if s == 3 else rng.choice([0, 10**6, 10**9]),
+            )
+            for s in range(4)
+        ]
+        placed = ("host0/gpu[0-1]", "host1/gpu[0-1]") if rng.random() < 0.5 else None
+        plan = given_plan(
+            stages,
+            microbatches=rng.randint(1, 9),
+            schedule=rng.choice(["forward_only", "gpipe", "1f1b"]),
+            devices=placed,
+            topology="two-hosts@1",
+        )
+        result = simulate_plan(resolve(plan, cluster=cluster))
+        for bound in iteration_lower_bounds(result):
+            if bound.mode == "latency":
+                assert bound.picoseconds <= result.timeline.makespan, bound
+        for boundary in result.resolved.boundaries:
+            assert boundary.forward_bound_picoseconds <= boundary.forward_picoseconds
+            assert boundary.backward_bound_picoseconds <= boundary.backward_picoseconds
+
+
+def shared_nic_plan() -> Plan:
+    """Two replicas whose first boundaries leave one host by the same NIC of 12.5 GB/s."""
+    stages = [
+        GivenStage(1e-3, 2e-3, boundary_bytes=125_000_000),
+        GivenStage(1e-3, 2e-3),
+    ]
+    return given_plan(
+        stages,
+        microbatches=4,
+        data=2,
+        devices=("host0/gpu[0-1]", "host1/gpu[0-1]"),
+        topology="p4d@1",
+    )
+
+
+def test_a_link_bound_may_lie_above_a_latency_prediction() -> None:
+    """8 messages of 125 MB over one NIC of 12.5 GB/s take 80 ms each way, whatever is predicted."""
+    spec = cluster_spec(
+        {
+            "hosts": [{"name": "host", "count": 2, "design": "p4d"}],
+            "fabric": {"kind": "leaf_spine", "hosts_per_leaf": 2, "spines": 1},
+        }
+    )
+    result = simulate_plan(resolve(shared_nic_plan(), cluster=expand(spec).cluster))
+    bounds = {bound.name: bound for bound in iteration_lower_bounds(result)}
+    link = bounds["busiest_link"]
+    assert link.mode == "link"
+    assert to_seconds(link.picoseconds) == pytest.approx(0.080)
+    assert link.picoseconds > result.timeline.makespan
+
+
+def test_throughput_needs_a_batch_and_a_sequence() -> None:
+    stages = [GivenStage(0.5, 0.5)]
+    assert throughput(simulated(given_plan(stages, microbatches=4))) == (None, None)
+    sized = simulated(given_plan(stages, microbatches=4, microbatch_size=2, data=3))
+    assert throughput(sized) == (6.0, None)
+    long = simulated(given_plan(stages, microbatches=4, microbatch_size=2, sequence_length=100))
+    assert throughput(long) == (2.0, 200.0)
+
+
+def test_other_counts_are_left_out_when_the_global_batch_is_held_fixed() -> None:
+    stages = [GivenStage(0.5, 0.5)]
+    fixed = estimate_plan(simulated(given_plan(stages, microbatches=4, global_batch_size=8)))
+    assert fixed.other_microbatch_counts is None
+    assert [statement.code for statement in fixed.not_represented] == ["other_microbatch_counts"]
+    free = estimate_plan(simulated(given_plan(stages, microbatches=4, microbatch_size=2)))
+    assert free.other_microbatch_counts is not None
+    assert [count.microbatches for count in free.other_microbatch_counts] == [2, 4, 8]
+
+
+def test_bytes_of_activations_need_every_stage() -> None:
+    known = [GivenStage(0.1, 0.1, activation_bytes=100), GivenStage(0.1, 0.1, activation_bytes=7)]
+    live = plan_live_activations(simulated(given_plan(known)))
+    assert [rank.peak_bytes for rank in live] == [200, 7]
+    partly = [known[0], GivenStage(0.1, 0.1)]
+    live = plan_live_activations(simulated(given_plan(partly)))
+    assert [rank.peak_bytes for rank in live] == [None, None]
+
+
+def test_work_is_known_before_it_is_done() -> None:
+    plan = given_plan([GivenStage(0.1, 0.1)] * 2, microbatches=10**9)
+    assert work_of(plan).total > INLINE_WORK_BUDGET
+    with pytest.raises(WorkBudgetExceeded) as refused:
+        work_of(plan).check()
+    assert refused.value.faults[0].path == ("workload", "microbatches")
+    Work(operations=INLINE_WORK_BUDGET, runs=1).check()
+
+
+def test_the_largest_part_of_the_work_is_pointed_at() -> None:
+    for work, path in (
+        (Work(operations=10**8, runs=8), ("workload", "microbatches")),
+        (Work(operations=1, runs=8, steady_operations=10**8), ("parallelism", "pipeline")),
+        (Work(operations=1, runs=8, paths=10**6), ("topology",)),
+    ):
+        with pytest.raises(WorkBudgetExceeded) as refused:
+            work.check()
+        assert [fault.path for fault in refused.value.faults] == [path]
+
+
+def test_plans_of_the_usual_sizes_fit_the_budget() -> None:
+    for stages, microbatches in ((64, 4096), (512, 256), (8, 100_000)):
+        plan = given_plan([GivenStage(0.1, 0.1)] * stages, microbatches=microbatches)
+        work_of(plan).check()
+
+
+def test_work_covers_what_is_simulated() -> None:
+    for schedule in ("forward_only", "gpipe", "1f1b"):
+        plan = given_plan([GivenStage(0.1, 0.1)] * 3, microbatches=5, schedule=schedule)
+        assert simulated(plan).timeline.program.operations <= work_of(plan).operations
+
+
+def test_picoseconds_of_bounds_are_exact() -> None:
+    plan = given_plan(cadence_stages(18, 18, 18, 18), microbatches=16)
+    bounds = {b.name: b.picoseconds for b in iteration_lower_bounds(simulated(plan))}
+    assert bounds == {
+        "dependency_path": to_picoseconds(0.072),
+        "busiest_device": to_picoseconds(0.288),
+        "busiest_device_with_path": to_picoseconds(0.342),
+    }
