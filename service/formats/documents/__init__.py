@@ -1,0 +1,1 @@
+"""The stored documents as typed structs, each with its conversion to the core."""

@@ -1,0 +1,256 @@
+"""The model document: layers in execution order and the tensors between them."""
+
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.models.dtypes import DType
+from service.core.models.graph import (
+    Buffer,
+    Layer,
+    Model,
+    Parameter,
+    RecordedSize,
+    Symbol,
+    Tensor,
+    build_model,
+)
+from service.formats.documents.fields import (
+    MAX_INTEGER,
+    MAX_LAYERS,
+    ByteCount,
+    ElementName,
+    PositiveCount,
+    Text,
+    or_none,
+)
+
+__all__ = [
+    "BufferDocument",
+    "LayerDocument",
+    "ModelDocument",
+    "ParameterDocument",
+    "TensorDocument",
+    "to_core",
+]
+
+
+class ParameterDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A trained weight. Two layers that name the same parameter use one weight."""
+
+    name: Annotated[
+        ElementName,
+        Meta(description="Unique within its layer", examples=["embedding.weight"]),
+    ]
+    count: Annotated[PositiveCount, Meta(description="Elements", examples=[67108864])]
+    dtype: Annotated[DType, Meta(description="Type of an element", examples=["bf16"])]
+    tied_group: (
+        Annotated[
+            ElementName,
+            Meta(
+                description="Parameters of one group are one weight and stay on one stage",
+                examples=["embedding"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class BufferDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """State of a layer that is not trained and moves with it."""
+
+    name: Annotated[
+        ElementName, Meta(description="Unique within its layer", examples=["running_mean"])
+    ]
+    count: Annotated[PositiveCount, Meta(description="Elements", examples=[64])]
+    dtype: Annotated[DType, Meta(description="Type of an element", examples=["fp32"])]
+
+
+class LayerDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The smallest thing a partition can move."""
+
+    name: Annotated[
+        ElementName, Meta(description="Unique in the model", examples=["block.3.attention"])
+    ]
+    kind: Annotated[
+        ElementName,
+        Meta(
+            description="What it is, in the field's words. A layer of kind `input` hands out what "
+            "the loader read and costs no layer time",
+            examples=["attention"],
+        ),
+    ]
+    description: Annotated[Text, Meta(examples=["Conv2d(3, 64, 11x11)"])] | UnsetType = UNSET
+    parameters: (
+        Annotated[list[ParameterDocument], Meta(max_length=1024, description="Trained weights")]
+        | UnsetType
+    ) = UNSET
+    buffers: (
+        Annotated[list[BufferDocument], Meta(max_length=1024, description="Untrained state")]
+        | UnsetType
+    ) = UNSET
+
+
+ShapeEntry = (
+    Annotated[int, Meta(ge=1, le=MAX_INTEGER, description="Elements of a fixed dimension")] | Symbol
+)
+
+
+class TensorDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """What one layer hands to later ones: a `shape` with `dtype`, or recorded `bytes`."""
+
+    name: Annotated[
+        ElementName, Meta(description="Unique in the model", examples=["block.3.output"])
+    ]
+    producer: (
+        Annotated[
+            ElementName,
+            Meta(
+                description="The layer that makes it; absent for an input from outside, which the "
+                "loader brings to each stage that consumes it",
+                examples=["block.3"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    consumers: Annotated[
+        list[ElementName],
+        Meta(
+            max_length=MAX_LAYERS,
+            description="The layers that take it, all after the producer; a residual has a "
+            "later consumer too. Empty for a result",
+            examples=[["block.4", "block.5"]],
+        ),
+    ]
+    shape: (
+        Annotated[
+            list[ShapeEntry],
+            Meta(
+                min_length=1,
+                max_length=16,
+                description="Elements per dimension; `microbatch` and `sequence` are the plan's",
+                examples=[["sequence", "microbatch", 8192]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    bytes: (
+        Annotated[
+            ByteCount,
+            Meta(
+                description="Recorded size on one rank, where no shape is known. It holds at the "
+                "recorded microbatch size only and is never scaled",
+                examples=[205520896],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    microbatch_size: (
+        Annotated[
+            PositiveCount,
+            Meta(description="Samples per microbatch when `bytes` were recorded", examples=[64]),
+        ]
+        | UnsetType
+    ) = UNSET
+    sequence_length: (
+        Annotated[
+            PositiveCount,
+            Meta(description="Tokens per sample when `bytes` were recorded", examples=[2048]),
+        ]
+        | UnsetType
+    ) = UNSET
+    dtype: (
+        Annotated[DType, Meta(description="Type of an element", examples=["bf16"])] | UnsetType
+    ) = UNSET
+    requires_gradient: (
+        Annotated[
+            bool,
+            Meta(
+                description="Whether a gradient of it goes back. When absent: yes if a layer "
+                "produces it and its elements are no integers",
+                examples=[True],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    gradient_dtype: (
+        Annotated[
+            DType,
+            Meta(
+                description="Type of an element of its gradient; that of the tensor when absent",
+                examples=["fp32"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class ModelDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A model as a graph of layers."""
+
+    description: Text | UnsetType = UNSET
+    layers: Annotated[
+        list[LayerDocument],
+        Meta(
+            min_length=1,
+            max_length=MAX_LAYERS,
+            description="In execution order: each layer stands after all it takes tensors from",
+        ),
+    ]
+    tensors: Annotated[
+        list[TensorDocument],
+        Meta(max_length=4 * MAX_LAYERS, description="Everything that passes between layers"),
+    ]
+
+
+def to_core(document: ModelDocument) -> Model:
+    """The checked graph. Raises `InvalidInput` with every fault, paths into the document."""
+    faults: list[Fault] = []
+    tensors = [
+        _tensor(tensor, faults, ("tensors", index)) for index, tensor in enumerate(document.tensors)
+    ]
+    try:
+        model = build_model([_layer(layer) for layer in document.layers], tensors)
+    except InvalidInput as invalid:
+        raise InvalidInput([*faults, *invalid.faults]) from None
+    if faults:
+        raise InvalidInput(faults)
+    return model
+
+
+def _layer(document: LayerDocument) -> Layer:
+    return Layer(
+        name=document.name,
+        kind=document.kind,
+        parameters=tuple(
+            Parameter(p.name, p.count, p.dtype, or_none(p.tied_group))
+            for p in or_none(document.parameters) or ()
+        ),
+        buffers=tuple(Buffer(b.name, b.count, b.dtype) for b in or_none(document.buffers) or ()),
+    )
+
+
+def _tensor(document: TensorDocument, faults: list[Fault], path: Path) -> Tensor:
+    size, shape = or_none(document.bytes), or_none(document.shape)
+    microbatch_size = or_none(document.microbatch_size)
+    if size is not None and microbatch_size is None:
+        detail = "`bytes` hold at one shape only: give the microbatch_size they were recorded at"
+        faults.append(Fault(FaultCode.MISSING_FIELD, (*path, "microbatch_size"), detail))
+    if size is None:
+        for field in ("microbatch_size", "sequence_length"):
+            if getattr(document, field) is not UNSET:
+                detail = "belongs to recorded `bytes`; a `shape` takes it from the plan"
+                faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, (*path, field), detail))
+    return Tensor(
+        name=document.name,
+        producer=or_none(document.producer),
+        consumers=tuple(document.consumers),
+        shape=None if shape is None else tuple(shape),
+        recorded=None
+        if size is None
+        else RecordedSize(size, microbatch_size or 1, or_none(document.sequence_length)),
+        dtype=or_none(document.dtype),
+        requires_gradient=or_none(document.requires_gradient),
+        gradient_dtype=or_none(document.gradient_dtype),
+    )

@@ -1,0 +1,356 @@
+"""The plan document: what is trained, cut into which stages, on which devices, in which order."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from service.core.plans.plan import (
+    Degrees,
+    Dimension,
+    Partition,
+    Placement,
+    Plan,
+    Schedule,
+    SkipRouting,
+    Workload,
+)
+from service.core.profiles.profile import Recompute
+from service.formats.documents.costs import CostsDocument, stage_to_core
+from service.formats.documents.fields import (
+    MAX_LAYERS,
+    MAX_MICROBATCHES,
+    MAX_STAGES,
+    Count,
+    ElementName,
+    PositiveCount,
+    Reference,
+    Text,
+    or_none,
+)
+
+__all__ = [
+    "ParallelismDocument",
+    "PartitionDocument",
+    "PlacementDocument",
+    "PlanDocument",
+    "RecomputeDocument",
+    "ScheduleDocument",
+    "ScheduleKind",
+    "TransferMode",
+    "WorkloadDocument",
+    "to_core",
+]
+
+
+class ScheduleKind(StrEnum):
+    """The schedules a plan can ask for."""
+
+    FORWARD_ONLY = "forward_only"
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+
+
+class TransferMode(StrEnum):
+    """How transfers between stages are charged. `latency`: each takes its own time, none waits."""
+
+    LATENCY = "latency"
+
+
+class WorkloadDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The batch of one iteration: at most one of microbatch_size and global_batch_size.
+
+    The one given is held fixed and the other follows:
+    global_batch_size = microbatch_size x microbatches x data.
+    """
+
+    microbatches: Annotated[
+        int,
+        Meta(ge=1, le=MAX_MICROBATCHES, description="Of each data-parallel replica", examples=[16]),
+    ]
+    microbatch_size: (
+        Annotated[PositiveCount, Meta(description="Samples in a microbatch", examples=[1])]
+        | UnsetType
+    ) = UNSET
+    global_batch_size: (
+        Annotated[
+            PositiveCount,
+            Meta(description="Samples in an iteration over all replicas", examples=[32]),
+        ]
+        | UnsetType
+    ) = UNSET
+    sequence_length: (
+        Annotated[PositiveCount, Meta(description="Tokens per sample", examples=[4096])] | UnsetType
+    ) = UNSET
+
+
+Degree = Annotated[int, Meta(ge=1, le=MAX_STAGES)]
+
+
+class ParallelismDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Degrees; the world size is their product."""
+
+    pipeline: (
+        Annotated[
+            Degree,
+            Meta(
+                description="Ranks that stages are laid on; when absent, the number of stages "
+                "(given or of the partition) over chunks_per_rank",
+                examples=[4],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    tensor: (
+        Annotated[Degree, Meta(description="Ranks that share each layer; 1 when absent")]
+        | UnsetType
+    ) = UNSET
+    context: (
+        Annotated[Degree, Meta(description="Ranks that share each sequence; 1 when absent")]
+        | UnsetType
+    ) = UNSET
+    data: Annotated[Degree, Meta(description="Replicas; 1 when absent")] | UnsetType = UNSET
+    sequence_parallel: (
+        Annotated[
+            bool,
+            Meta(
+                description="Tensors with a sequence are split over the tensor-parallel ranks too, "
+                "outside the layers; false when absent"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class PartitionDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Which layers each stage holds: one of layers_per_stage, cuts and stages."""
+
+    layers_per_stage: (
+        Annotated[
+            list[Count],
+            Meta(
+                min_length=1,
+                max_length=MAX_STAGES,
+                description="How many of the layers, in execution order, each stage takes",
+                examples=[[13, 12, 12, 13]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    cuts: (
+        Annotated[
+            list[Count],
+            Meta(
+                max_length=MAX_STAGES,
+                description="Position of the first layer of stage 1, stage 2, ...; ascending",
+                examples=[[13, 25, 37]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    stages: (
+        Annotated[
+            list[Annotated[list[ElementName], Meta(max_length=MAX_LAYERS)]],
+            Meta(
+                min_length=1,
+                max_length=MAX_STAGES,
+                description="The names of the layers of each stage, for models that are no chain",
+                examples=[[["embedding", "block.0"], ["block.1", "head"]]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    skip_routing: (
+        Annotated[
+            SkipRouting,
+            Meta(
+                description="Whether a tensor for a later stage goes through each stage between "
+                "(relay, when absent) or straight (direct)"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class ScheduleDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """In which order each rank runs its operations."""
+
+    kind: Annotated[ScheduleKind, Meta(description="The schedule", examples=["1f1b"])]
+    chunks_per_rank: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MAX_STAGES,
+                description="Stages on one pipeline rank; 1 when absent, and 1 for these schedules",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    transfer_mode: (
+        Annotated[
+            TransferMode,
+            Meta(description="How transfers are charged; latency when absent"),
+        ]
+        | UnsetType
+    ) = UNSET
+    recompute_before_gradient: (
+        Annotated[
+            bool,
+            Meta(description="Recompute while the gradient is still on its way; false when absent"),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class PlacementDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """How ranks are laid on the devices of the topology."""
+
+    order: (
+        Annotated[
+            list[Dimension],
+            Meta(
+                min_length=1,
+                max_length=4,
+                description="Dimensions from the innermost, each once; one of degree 1 may be left "
+                "out. When absent: tensor, context, data, pipeline",
+                examples=[["tensor", "data", "pipeline"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    devices: (
+        Annotated[
+            list[
+                Annotated[
+                    str,
+                    Meta(
+                        pattern=r"^[A-Za-z0-9_.:/*?\[\],-]+$(?!\n)",
+                        min_length=1,
+                        max_length=255,
+                        description="A device, a pattern with * and ?, or a host list in brackets",
+                    ),
+                ]
+            ],
+            Meta(
+                min_length=1,
+                max_length=MAX_STAGES,
+                description="The allocation in rank order; all devices of the topology when absent",
+                examples=[["host0/gpu*", "host[1-3,7]/gpu[0-1]"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class RecomputeDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Which activations are dropped and computed again."""
+
+    default: (
+        Annotated[
+            Recompute,
+            Meta(description="Of each layer; none when absent. A profile is asked for such points"),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class PlanDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A plan. What is left out takes the default that its description names."""
+
+    description: Text | UnsetType = UNSET
+    topology: Annotated[Reference, Meta(examples=["two-dgx-h100@1"])] | UnsetType = UNSET
+    costs: Annotated[CostsDocument, Meta(description="What each stage costs")]
+    workload: Annotated[WorkloadDocument, Meta(description="The batch of one iteration")]
+    parallelism: (
+        Annotated[ParallelismDocument, Meta(description="Parallel degrees")] | UnsetType
+    ) = UNSET
+    partition: (
+        Annotated[PartitionDocument, Meta(description="The layers of each stage")] | UnsetType
+    ) = UNSET
+    schedule: Annotated[ScheduleDocument, Meta(description="The order of operations")]
+    placement: Annotated[PlacementDocument, Meta(description="Ranks on devices")] | UnsetType = (
+        UNSET
+    )
+    recompute: (
+        Annotated[RecomputeDocument, Meta(description="Activations computed again")] | UnsetType
+    ) = UNSET
+
+
+def to_core(document: PlanDocument) -> Plan:
+    """The plan with its defaults. Never refuses: `service.core.plans.resolve` finds the faults."""
+    stages = or_none(document.costs.stages)
+    partition = _partition(or_none(document.partition))
+    schedule = Schedule(
+        kind=document.schedule.kind.value,
+        chunks_per_rank=or_none(document.schedule.chunks_per_rank) or 1,
+        transfer_mode=(or_none(document.schedule.transfer_mode) or TransferMode.LATENCY).value,
+        recompute_before_gradient=or_none(document.schedule.recompute_before_gradient) or False,
+    )
+    stated = len(stages) if stages is not None else _stated_stages(partition)
+    recompute = or_none(document.recompute)
+    policy = None if recompute is None else or_none(recompute.default)
+    return Plan(
+        degrees=_degrees(or_none(document.parallelism), stated, schedule.chunks_per_rank),
+        workload=Workload(
+            microbatches=document.workload.microbatches,
+            microbatch_size=or_none(document.workload.microbatch_size),
+            global_batch_size=or_none(document.workload.global_batch_size),
+            sequence_length=or_none(document.workload.sequence_length),
+        ),
+        schedule=schedule,
+        stages=None if stages is None else tuple(stage_to_core(stage) for stage in stages),
+        model=or_none(document.costs.model),
+        profile=or_none(document.costs.profile),
+        partition=partition,
+        topology=or_none(document.topology),
+        placement=_placement(or_none(document.placement)),
+        recompute=(policy or Recompute.NONE).value,
+    )
+
+
+def _degrees(document: ParallelismDocument | None, stages: int, chunks_per_rank: int) -> Degrees:
+    derived = max(1, stages // chunks_per_rank)
+    if document is None:
+        return Degrees(pipeline=derived)
+    return Degrees(
+        pipeline=or_none(document.pipeline) or derived,
+        tensor=or_none(document.tensor) or 1,
+        context=or_none(document.context) or 1,
+        data=or_none(document.data) or 1,
+        sequence_parallel=or_none(document.sequence_parallel) or False,
+    )
+
+
+def _partition(document: PartitionDocument | None) -> Partition | None:
+    if document is None:
+        return None
+    counts, cuts = or_none(document.layers_per_stage), or_none(document.cuts)
+    stages = or_none(document.stages)
+    return Partition(
+        layers_per_stage=None if counts is None else tuple(counts),
+        cuts=None if cuts is None else tuple(cuts),
+        stages=None if stages is None else tuple(tuple(names) for names in stages),
+        skip_routing=or_none(document.skip_routing) or SkipRouting.RELAY,
+    )
+
+
+def _stated_stages(partition: Partition | None) -> int:
+    """How many stages a partition speaks of; 1 where it says nothing."""
+    if partition is None:
+        return 1
+    if partition.layers_per_stage is not None:
+        return len(partition.layers_per_stage)
+    if partition.cuts is not None:
+        return len(partition.cuts) + 1
+    return 1 if partition.stages is None else len(partition.stages)
+
+
+def _placement(document: PlacementDocument | None) -> Placement:
+    if document is None:
+        return Placement()
+    order, devices = or_none(document.order), or_none(document.devices)
+    return Placement(
+        order=Placement().order if order is None else tuple(order),
+        devices=None if devices is None else tuple(devices),
+    )

@@ -1,0 +1,229 @@
+"""An estimate as tables for a terminal: what a person looks at first."""
+
+from collections.abc import Sequence
+from io import StringIO
+from textwrap import fill
+
+from rich.console import Console
+from rich.table import Table
+
+from service.core.estimates.estimate import Estimate, throughput
+from service.core.plans.plan import Boundary, RankPair, Statement
+from service.core.topology.paths import PhysicalPath
+from service.core.units import to_picoseconds
+from service.formats.time_units import readable_time
+
+__all__ = ["WIDTH", "estimate_report"]
+
+WIDTH = 100
+# A person looks at the ends and at the slowest; machines read the answer itself.
+MAX_ROWS = 64
+
+_BYTE_UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
+
+
+def estimate_report(
+    estimate: Estimate, title: str, assumptions: Sequence[Statement], left_out: Sequence[Statement]
+) -> str:
+    """Stages, ranks, boundaries and the iteration as plain text, `WIDTH` columns wide.
+
+    Bounds and predictions stand in columns of their own. At most `MAX_ROWS` rows a table.
+    """
+    console = Console(file=StringIO(), width=WIDTH, color_system=None, highlight=False)
+    console.print(title, markup=False)
+    console.print()
+    console.print(_stages(estimate))
+    console.print(_ranks(estimate))
+    if estimate.simulated.resolved.boundaries:
+        console.print(_boundaries(estimate))
+        for line in _paths(estimate):
+            console.print(line, markup=False)
+    console.print(_iteration(estimate))
+    for heading, statements in (("Assumed", assumptions), ("Not represented", left_out)):
+        if statements:
+            console.print()
+            console.print(f"{heading}:", markup=False)
+            for statement in statements:
+                console.print(_hanging(statement.detail), markup=False)
+    file = console.file
+    text = file.getvalue() if isinstance(file, StringIO) else ""
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def _table(title: str, *columns: str, left: int = 1) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="",
+        box=None,
+        pad_edge=False,
+        show_header=any(columns),
+    )
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < left else "right", no_wrap=True)
+    return table
+
+
+def _stages(estimate: Estimate) -> Table:
+    cadence = estimate.cadence
+    table = _table(
+        "Cadence: work of one microbatch",
+        "stage",
+        "layers",
+        "forward",
+        "backward",
+        "recompute",
+        "work",
+        "",
+        left=2,
+    )
+    stages = estimate.simulated.resolved.stages
+    for stage, priced in list(zip(cadence.stages, stages, strict=True))[:MAX_ROWS]:
+        table.add_row(
+            str(stage.stage),
+            _layers(priced.layers),
+            readable_time(stage.forward),
+            readable_time(stage.backward),
+            readable_time(stage.recompute),
+            readable_time(stage.work),
+            "<- slowest" if stage.stage == cadence.slowest_stage else "",
+        )
+    return table
+
+
+def _layers(layers: Sequence[str]) -> str:
+    if not layers:
+        return "given"
+    if len(layers) == 1:
+        return layers[0]
+    return f"{layers[0]} .. {layers[-1]} ({len(layers)})"
+
+
+def _ranks(estimate: Estimate) -> Table:
+    table = _table(
+        "\nBubble and peak live activations: where each rank's time goes",
+        "rank",
+        "busy",
+        "fill",
+        "drain",
+        "dependency wait",
+        "transfer wait",
+        "utilisation",
+        "peak",
+        "peak bytes",
+    )
+    for rank, live in list(zip(estimate.bubble.ranks, estimate.live, strict=True))[:MAX_ROWS]:
+        table.add_row(
+            str(rank.rank),
+            readable_time(rank.busy),
+            readable_time(rank.fill),
+            readable_time(rank.drain),
+            readable_time(rank.dependency_wait),
+            readable_time(rank.transfer_wait),
+            f"{rank.utilisation:.2%}",
+            str(live.peak_activations),
+            "unknown" if live.peak_bytes is None else _readable_bytes(live.peak_bytes),
+        )
+    return table
+
+
+def _boundaries(estimate: Estimate) -> Table:
+    table = _table(
+        "\nBoundaries: one microbatch, forward, slowest pair of ranks",
+        "stages",
+        "bytes",
+        "bottleneck",
+        "lower bound",
+        "predicted",
+        "delays others by",
+    )
+    exposed = {
+        (exposure.edge.source, exposure.edge.target): exposure.exposed_picoseconds
+        for exposure in estimate.transfers
+        if exposure.forward
+    }
+    for boundary in estimate.simulated.resolved.boundaries[:MAX_ROWS]:
+        pair = _slowest(boundary)
+        path, bound = pair.forward_path, pair.forward_lower_bound_seconds
+        size = boundary.forward_bytes
+        table.add_row(
+            f"{boundary.source} -> {boundary.target}",
+            "unknown" if size is None else _readable_bytes(size),
+            "no topology" if path is None else _bottleneck(path),
+            "unknown" if bound is None else readable_time(to_picoseconds(bound)),
+            readable_time(boundary.forward_picoseconds),
+            readable_time(exposed.get((boundary.source, boundary.target), 0)),
+        )
+    return table
+
+
+def _slowest(boundary: Boundary) -> RankPair:
+    return max(boundary.pairs, key=lambda pair: pair.forward_transfer_seconds or 0.0)
+
+
+def _bottleneck(path: PhysicalPath) -> str:
+    rate = path.bandwidth_bytes_per_second
+    return "same device" if rate is None else f"{_readable_bytes(rate)}/s"
+
+
+def _paths(estimate: Estimate) -> list[str]:
+    """The hops of each boundary's slowest pair, and what kind of link each is."""
+    lines = []
+    for boundary in estimate.simulated.resolved.boundaries[:MAX_ROWS]:
+        path = _slowest(boundary).forward_path
+        if path is not None:
+            hops = [f"-{link.kind.value}-> {link.target}" for link in path.links]
+            start = f"{boundary.source} -> {boundary.target}: {path.source}"
+            lines.append(_hanging(" ".join([start, *hops]), first="", indent="        "))
+    return lines
+
+
+def _iteration(estimate: Estimate) -> Table:
+    bubble, cadence = estimate.bubble, estimate.cadence
+    table = _table("\nIteration", "", "", "", left=3)
+    predicted = f"{bubble.idle_fraction:.2%} idle"
+    table.add_row("prediction", readable_time(bubble.makespan), predicted)
+    table.add_row("ideal, no idle time", readable_time(bubble.ideal), "")
+    for bound in estimate.lower_bounds:
+        note = "" if bound.mode == "latency" else "only where links have a capacity"
+        if bound.picoseconds > bubble.makespan:
+            note = "above the prediction: not feasible on these links"
+        table.add_row(f"lower bound: {bound.name}", readable_time(bound.picoseconds), note)
+    for name, excess in (
+        ("structure (fill and drain)", bubble.excess.structural),
+        ("unequal stages", bubble.excess.imbalance),
+        ("transfers", bubble.excess.transfer),
+    ):
+        table.add_row(f"above ideal for {name}", readable_time(excess), "")
+    table.add_row("cadence, lower bound", readable_time(cadence.bound), "a microbatch")
+    if cadence.steady is not None:
+        steady = readable_time(cadence.steady.per_microbatch)
+        table.add_row("cadence, predicted steady state", steady, "a microbatch")
+    samples, tokens = throughput(estimate.simulated)
+    for name, rate in (("samples per second", samples), ("tokens per second", tokens)):
+        table.add_row(name, "unknown" if rate is None else _rate(rate), "")
+    return table
+
+
+def _rate(amount: float) -> str:
+    return f"{amount:.4g}" if amount < 10_000 else f"{amount:,.0f}"
+
+
+def _readable_bytes(amount: float) -> str:
+    """Bytes in a decimal unit that fits."""
+    for unit, size in _BYTE_UNITS:
+        if amount >= size:
+            return f"{amount / size:.4g} {unit}"
+    return f"{amount:.4g} B"
+
+
+def _hanging(text: str, first: str = "  - ", indent: str = "    ") -> str:
+    """Text wrapped at blanks, later lines indented."""
+    return fill(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,33 @@
+"""A timeline as comma-separated values, one row an operation."""
+
+from service.core.schedules.program import OpKind
+from service.core.schedules.selection import EVERYTHING, Selection
+from service.core.schedules.timeline import Timeline
+from service.formats.time_units import exact_seconds
+
+__all__ = ["timeline_csv"]
+
+_HEADER = "rank,kind,stage,microbatch,start_seconds,end_seconds,binding"
+
+
+def timeline_csv(timeline: Timeline, selection: Selection = EVERYTHING) -> str:
+    """The selected operations, rank after rank, each rank in its order; lines end in a newline.
+
+    `kind` is `forward`, `backward` or `recompute`. `binding` says what the start waited for: an
+    operation of another rank by its stage, kind and microbatch (`2B7`), `rank` for the rank's
+    operation before it, `start` for time 0. Seconds are exact decimals.
+    """
+    program, run = timeline.program, timeline.run
+    lines = [_HEADER]
+    for operation in selection.operations(timeline).tolist():
+        columns = (
+            str(program.rank[operation]),
+            OpKind(program.kind[operation]).name.lower(),
+            str(program.stage[operation]),
+            str(program.microbatch[operation]),
+            exact_seconds(int(run.start[operation])),
+            exact_seconds(int(run.end[operation])),
+            timeline.waited_for(operation),
+        )
+        lines.append(",".join(columns))
+    return "\n".join(lines) + "\n"

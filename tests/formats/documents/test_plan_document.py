@@ -1,0 +1,190 @@
+"""The plan document: the examples of the contract, its defaults and its bounds."""
+
+import json
+
+import msgspec
+import pytest
+
+from service.core.plans.check import check_plan
+from service.core.plans.plan import (
+    Degrees,
+    Dimension,
+    Partition,
+    Placement,
+    Plan,
+    Schedule,
+    SkipRouting,
+    Workload,
+)
+from service.core.plans.resolve import resolve
+from service.formats.documents.plan import PlanDocument, to_core
+
+SMALLEST = """
+{"costs": {"stages": [{"forward_seconds": 0.006, "backward_seconds": 0.012},
+                      {"forward_seconds": 0.006, "backward_seconds": 0.012}]},
+ "schedule": {"kind": "1f1b"}, "workload": {"microbatches": 8}}
+"""
+LARGE = """
+{
+  "description": "all that a plan can say",
+  "topology": "two-dgx-h100@1",
+  "costs": {"model": "gpt-48@1", "profile": "gpt-48-h100@3"},
+  "workload": {"sequence_length": 4096, "microbatches": 16, "global_batch_size": 32},
+  "parallelism": {"pipeline": 4, "tensor": 2, "data": 2, "context": 1, "sequence_parallel": true},
+  "partition": {"layers_per_stage": [13, 12, 12, 13], "skip_routing": "direct"},
+  "schedule": {"kind": "1f1b", "chunks_per_rank": 1, "transfer_mode": "latency",
+               "recompute_before_gradient": true},
+  "placement": {"order": ["tensor", "data", "pipeline"], "devices": ["host0/gpu*", "host1/gpu*"]},
+  "recompute": {"default": "selective"}
+}
+"""
+
+
+def read(text: str) -> PlanDocument:
+    return msgspec.json.decode(text, type=PlanDocument)
+
+
+def changed(path: str, value: object) -> str:
+    """The smallest plan with one value set at a dotted path."""
+    document = json.loads(SMALLEST)
+    *parents, last = path.split(".")
+    here = document
+    for name in parents:
+        here = here[int(name)] if isinstance(here, list) else here.setdefault(name, {})
+    here[last] = value
+    return json.dumps(document)
+
+
+def test_the_smallest_plan_is_complete() -> None:
+    plan = to_core(read(SMALLEST))
+    assert plan.degrees == Degrees(pipeline=2)
+    assert plan.workload == Workload(microbatches=8)
+    assert plan.schedule == Schedule("1f1b")
+    assert plan.placement == Placement()
+    assert plan.recompute == "none"
+    assert check_plan(plan) == []
+    assert len(resolve(plan).stages) == 2
+
+
+def test_everything_a_plan_can_say_arrives() -> None:
+    assert to_core(read(LARGE)) == Plan(
+        degrees=Degrees(pipeline=4, tensor=2, data=2, context=1, sequence_parallel=True),
+        workload=Workload(16, global_batch_size=32, sequence_length=4096),
+        schedule=Schedule("1f1b", recompute_before_gradient=True),
+        model="gpt-48@1",
+        profile="gpt-48-h100@3",
+        partition=Partition(layers_per_stage=(13, 12, 12, 13), skip_routing=SkipRouting.DIRECT),
+        topology="two-dgx-h100@1",
+        placement=Placement(
+            order=(Dimension.TENSOR, Dimension.DATA, Dimension.PIPELINE),
+            devices=("host0/gpu*", "host1/gpu*"),
+        ),
+        recompute="selective",
+    )
+
+
+def test_every_field_of_a_stage_arrives() -> None:
+    fields = [
+        "forward_seconds",
+        "backward_seconds",
+        "backward_input_seconds",
+        "backward_weight_seconds",
+        "recompute_seconds",
+        "activation_bytes",
+        "boundary_bytes",
+        "backward_boundary_bytes",
+        "transfer_seconds",
+        "backward_transfer_seconds",
+    ]
+    values = {field: number for number, field in enumerate(fields, start=1)}
+    stages = to_core(read(changed("costs.stages", [values]))).stages
+    assert stages is not None
+    assert {field: getattr(stages[0], field) for field in fields} == values
+
+
+@pytest.mark.parametrize(
+    ("costs", "partition", "chunks", "pipeline"),
+    [
+        ({"stages": [{"forward_seconds": 1}] * 6}, None, 2, 3),
+        ({"stages": [{"forward_seconds": 1}] * 5}, None, 2, 2),
+        ({"model": "m", "profile": "p"}, {"layers_per_stage": [1, 2, 3]}, 1, 3),
+        ({"model": "m", "profile": "p"}, {"cuts": [4, 8]}, 1, 3),
+        ({"model": "m", "profile": "p"}, {"stages": [["a"], ["b"]]}, 1, 2),
+        ({"model": "m", "profile": "p"}, {}, 1, 1),
+        ({}, None, 1, 1),
+    ],
+)
+def test_pipeline_follows_from_the_stages_when_absent(
+    costs: dict[str, object], partition: dict[str, object] | None, chunks: int, pipeline: int
+) -> None:
+    document = {
+        "costs": costs,
+        "workload": {"microbatches": 1},
+        "schedule": {"kind": "gpipe", "chunks_per_rank": chunks},
+    }
+    if partition is not None:
+        document["partition"] = partition
+    assert to_core(read(json.dumps(document))).degrees.pipeline == pipeline
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("workload.microbatches", 2**31),
+        ("workload.global_batch_size", 2**53 - 1),
+        ("costs.stages.0.forward_seconds", 0),
+        ("costs.stages.0.boundary_bytes", 0),
+        ("parallelism.tensor", 4096),
+        ("topology", "a" * 63 + "@1"),
+        ("partition", {"layers_per_stage": [0, 3]}),  # told as an empty stage, not as a bad shape
+    ],
+)
+def test_values_at_the_edge_are_read(path: str, value: object) -> None:
+    assert read(changed(path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("workload.microbatches", 0),
+        ("workload.microbatches", 2**31 + 1),
+        ("workload.microbatches", "8"),
+        ("workload.microbatches", 8.5),
+        ("workload.microbatches", None),
+        ("workload.global_batch_size", 2**53),
+        ("workload.samples", 1),
+        ("costs.stages", []),
+        ("costs.stages", [{"forward_seconds": 1}] * 4097),
+        ("costs.stages.0.forward_seconds", -1),
+        ("costs.stages.0.forward_seconds", 1e6),
+        ("costs.stages.0.forward_seconds", "1"),
+        ("costs.stages.0.boundary_bytes", -1),
+        ("costs.stages.0.boundary_bytes", 1.5),
+        ("parallelism.pipeline", 0),
+        ("parallelism.expert", 1),
+        ("schedule.kind", "1F1B"),
+        ("schedule.transfer_mode", "link"),
+        ("recompute.default", "everything"),
+        ("topology", "Upper"),
+        ("topology", "a\n"),
+        ("topology", "a@0"),
+        ("topology", "a" * 64),
+        ("description", "a\0b"),
+        ("partition", {"skip_routing": "teleport"}),
+        ("placement", {"order": []}),
+        ("placement", {"devices": ["host 0"]}),
+        ("placement", {"devices": ["host0/gpu0\n"]}),
+        ("contract", {}),
+    ],
+)
+def test_what_the_schema_refuses(path: str, value: object) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        read(changed(path, value))
+
+
+@pytest.mark.parametrize("part", ["costs", "workload", "schedule"])
+def test_the_three_parts_of_every_plan(part: str) -> None:
+    document = json.loads(SMALLEST)
+    del document[part]
+    with pytest.raises(msgspec.ValidationError, match=part):
+        read(json.dumps(document))

@@ -1,0 +1,48 @@
+"""Timelines as comma-separated values."""
+
+import csv
+import io
+from fractions import Fraction
+
+from service.core.schedules.program import RecomputeMode
+from service.core.schedules.selection import Selection
+from service.formats.timeline_csv import timeline_csv
+from tests.core.schedules.plans import MILLISECOND, timeline
+
+
+def test_every_operation_with_what_it_waited_for() -> None:
+    line = timeline(
+        "1f1b", 2, [2 * MILLISECOND, 3 * MILLISECOND], [4 * MILLISECOND, 5 * MILLISECOND], 10**9
+    )
+    assert timeline_csv(line) == (
+        "rank,kind,stage,microbatch,start_seconds,end_seconds,binding\n"
+        "0,forward,0,0,0,0.002,start\n"
+        "0,forward,0,1,0.002,0.004,rank\n"
+        "0,backward,0,0,0.012,0.016,1B0\n"
+        "0,backward,0,1,0.02,0.024,1B1\n"
+        "1,forward,1,0,0.003,0.006,0F0\n"
+        "1,backward,1,0,0.006,0.011,rank\n"
+        "1,forward,1,1,0.011,0.014,rank\n"
+        "1,backward,1,1,0.014,0.019,rank\n"
+    )
+
+
+def test_numbers_are_exact_and_recompute_has_its_name() -> None:
+    line = timeline(
+        "gpipe", 3, [1, 7], [10**12 + 1, 3], recompute=[5, 5], mode=RecomputeMode.AFTER_GRADIENT
+    )
+    rows = list(csv.DictReader(io.StringIO(timeline_csv(line))))
+    assert [Fraction(row["end_seconds"]) * 10**12 for row in rows] == line.run.end.tolist()
+    assert {row["kind"] for row in rows} == {"forward", "recompute", "backward"}
+
+
+def test_filters() -> None:
+    line = timeline("1f1b", 2, [2, 3], [4, 5], 1)
+    rows = list(
+        csv.DictReader(io.StringIO(timeline_csv(line, Selection(ranks=frozenset({1}), start=11))))
+    )
+    assert [(row["kind"], row["microbatch"]) for row in rows] == [
+        ("forward", "1"),
+        ("backward", "1"),
+    ]
+    assert timeline_csv(line, Selection(ranks=frozenset())).count("\n") == 1
