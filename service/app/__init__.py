@@ -1,0 +1,1 @@
+"""Use cases: plain functions over the ports of `service.app.ports`."""

@@ -1,0 +1,38 @@
+"""What a use case refuses for reasons outside the core.
+
+AppError
+├── NotFound              nothing is stored under the name that was asked for
+├── PreconditionFailed    what is stored is not what the caller expected
+├── Superseded            what is stored was made by an earlier cost model
+└── Unavailable           something the service depends on does not answer
+"""
+
+__all__ = ["AppError", "NotFound", "PreconditionFailed", "Superseded", "Unavailable"]
+
+
+class AppError(Exception):
+    """Whatever a use case refuses; `detail` is a sentence for the caller."""
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(detail)
+
+
+class NotFound(AppError):
+    """Nothing is stored under that name."""
+
+
+class PreconditionFailed(AppError):
+    """What is stored is not what the caller expected; `current` is its version, None if absent."""
+
+    def __init__(self, detail: str, current: str | None) -> None:
+        self.current = current
+        super().__init__(detail)
+
+
+class Superseded(AppError):
+    """What is stored was made by an earlier cost model and can't be computed again as it was."""
+
+
+class Unavailable(AppError):
+    """The database (or whatever else) does not answer; trying again later may help."""

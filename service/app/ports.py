@@ -1,0 +1,244 @@
+"""What the use cases need from the outside, as small protocols.
+
+A unit of work is built for one team, so no query below it can forget whose rows it reads.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+__all__ = [
+    "Clock",
+    "DocumentKind",
+    "DocumentStore",
+    "EstimateStore",
+    "Executor",
+    "MeasurementFilter",
+    "MeasurementRow",
+    "MeasurementStore",
+    "NewRevision",
+    "Revision",
+    "RevisionHeading",
+    "Storage",
+    "StoredEstimate",
+    "TopologySummary",
+    "UnitOfWork",
+]
+
+T = TypeVar("T")
+
+
+class DocumentKind(StrEnum):
+    """The kinds of stored documents, each named as in its route (`/v1/topologies`)."""
+
+    TOPOLOGY = "topologies"
+    MODEL = "models"
+    PROFILE = "profiles"
+    PLAN = "plans"
+
+
+@dataclass(frozen=True, slots=True)
+class NewRevision:
+    """A document ready to be stored: canonical bytes, their digest, and what people see first."""
+
+    content: bytes
+    digest: str
+    summary: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    # Resolved references of the document, "topology" -> "two-hosts@1"; what a pin keeps alive.
+    pins: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionHeading:
+    """What a list shows of one immutable, numbered state of a named document."""
+
+    kind: DocumentKind
+    name: str
+    number: int
+    digest: str
+    created_at: datetime
+    summary: dict[str, Any]
+    warnings: tuple[str, ...]
+
+    @property
+    def reference(self) -> str:
+        """`name@number`."""
+        return f"{self.name}@{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision(RevisionHeading):
+    """A revision with its content, which may be megabytes: lists go without it."""
+
+    content: bytes
+
+    @property
+    def heading(self) -> RevisionHeading:
+        """The revision without its content."""
+        return RevisionHeading(
+            self.kind,
+            self.name,
+            self.number,
+            self.digest,
+            self.created_at,
+            self.summary,
+            self.warnings,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySummary:
+    """Typed columns beside a topology's canonical document."""
+
+    hosts: int
+    devices: int
+    links: int
+    link_kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementRow:
+    """One measured cost of one layer (or pattern of layers) at one point; absent is unknown."""
+
+    profile: str
+    profile_revision: int
+    position: int
+    layer: str
+    device: str | None
+    precision: str | None
+    microbatch_size: int
+    sequence_length: int | None
+    tensor_parallel: int
+    recompute: str
+    forward_seconds: float
+    backward_seconds: float | None
+    backward_input_seconds: float | None
+    backward_weight_seconds: float | None
+    recompute_seconds: float | None
+    tensor_parallel_communication_seconds: float | None
+    saved_activation_bytes: int | None
+    workspace_bytes: int | None
+    samples: int | None
+    relative_deviation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementFilter:
+    """Equality filters; None means any. `profile` is a name, or name@revision."""
+
+    profile: str | None = None
+    layer: str | None = None
+    device: str | None = None
+    precision: str | None = None
+    microbatch_size: int | None = None
+    sequence_length: int | None = None
+    tensor_parallel: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEstimate:
+    """An answer, addressed by the digest of everything it depends on."""
+
+    digest: str
+    model_version: str
+    request: bytes  # the resolved request: patched plan with everything pinned
+    answer: bytes
+    created_at: datetime
+
+
+class DocumentStore(Protocol):
+    """Revisions of the documents of one team."""
+
+    async def find(
+        self, kind: DocumentKind, name: str, number: int | None = None
+    ) -> Revision | None:
+        """The newest revision unless archived, or the numbered one even when archived."""
+
+    async def lock(self, kind: DocumentKind, name: str) -> Revision | None:
+        """Make the name exist, hold it until the unit of work ends; its newest revision.
+
+        Also finds the newest revision of an archived name (so that numbers go on).
+        """
+
+    async def append(self, kind: DocumentKind, name: str, new: NewRevision) -> Revision:
+        """Store the next revision of a name held by `lock`; unarchives the name."""
+
+    async def page(
+        self, kind: DocumentKind, limit: int, after: str | None = None
+    ) -> Sequence[RevisionHeading]:
+        """Newest revisions of names that are not archived, by name, strictly after `after`."""
+
+    async def history(
+        self, kind: DocumentKind, name: str, limit: int, before: int | None = None
+    ) -> Sequence[RevisionHeading]:
+        """Revisions of one name, newest first, strictly before number `before`."""
+
+    async def archive(self, kind: DocumentKind, name: str) -> bool:
+        """Take the name out of lists and new references; False when there is none."""
+
+    async def add_topology_summary(self, revision: Revision, summary: TopologySummary) -> None:
+        """Store the typed columns of a topology revision just appended."""
+
+
+class MeasurementStore(Protocol):
+    """The measurements of all profile revisions of one team, as rows."""
+
+    async def add(self, revision: Revision, rows: Sequence[MeasurementRow]) -> None:
+        """Store the rows of a profile revision just appended."""
+
+    async def page(
+        self, wanted: MeasurementFilter, limit: int, after: tuple[str, int, int] | None = None
+    ) -> Sequence[MeasurementRow]:
+        """Rows of the newest revisions (or of the one named) of profiles that are not archived.
+
+        Ordered by (profile, revision, position), strictly after `after`.
+        """
+
+
+class EstimateStore(Protocol):
+    """Stored answers of one team, by digest."""
+
+    async def find(self, digest: str) -> StoredEstimate | None:
+        """The stored answer, if any."""
+
+    async def add(self, estimate: StoredEstimate) -> None:
+        """Store an answer; storing the same digest again changes nothing."""
+
+
+class UnitOfWork(Protocol):
+    """One transaction for one team. Leaving it normally commits when writing; an error undoes."""
+
+    @property
+    def documents(self) -> DocumentStore: ...
+    @property
+    def measurements(self) -> MeasurementStore: ...
+    @property
+    def estimates(self) -> EstimateStore: ...
+
+
+class Storage(Protocol):
+    """Opens units of work for one team."""
+
+    def reading(self) -> AbstractAsyncContextManager[UnitOfWork]:
+        """A unit of work that only reads."""
+
+    def writing(self) -> AbstractAsyncContextManager[UnitOfWork]:
+        """A unit of work that commits at its end; SQLite begins it IMMEDIATE."""
+
+
+class Executor(Protocol):
+    """Runs pure, long work away from the event loop."""
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The function's result; its exception is raised here."""
+
+
+class Clock(Protocol):
+    """Tells the time; the only one who does."""
+
+    def now(self) -> datetime:
+        """The present moment, in UTC."""

@@ -1,0 +1,106 @@
+"""References to stored documents: `name` (the newest at that moment) or `name@3`."""
+
+import re
+from dataclasses import dataclass
+
+from service.app.errors import NotFound
+from service.app.ports import DocumentKind, Revision, UnitOfWork
+from service.core.errors import Fault, FaultCode, InvalidInput, Path
+
+__all__ = [
+    "Reference",
+    "find",
+    "parse_name",
+    "parse_reference",
+    "resolve",
+    "resolve_in_path",
+    "singular",
+    "unknown_reference",
+]
+
+# Ten digits at most: a longer number can't be a revision, and the database would not take it.
+REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]{0,62})(?:@(?P<number>[1-9][0-9]{0,8}))?")
+NAME_RULE = "a lower-case letter followed by up to 62 lower-case letters, digits or hyphens"
+
+_SINGULAR = {
+    DocumentKind.TOPOLOGY: "topology",
+    DocumentKind.MODEL: "model",
+    DocumentKind.PROFILE: "profile",
+    DocumentKind.PLAN: "plan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A name, and the revision's number when it is pinned."""
+
+    name: str
+    number: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.number is None else f"{self.name}@{self.number}"
+
+
+def singular(kind: DocumentKind) -> str:
+    """One document of the kind, as a word."""
+    return _SINGULAR[kind]
+
+
+def parse_reference(text: str) -> Reference | None:
+    """The reference written as `text`; None when it is not one."""
+    match = REFERENCE.fullmatch(text)
+    if match is None:
+        return None
+    number = match["number"]
+    return Reference(match["name"], None if number is None else int(number))
+
+
+def parse_name(text: str) -> str | None:
+    """The name written as `text`, without a revision; None when it is not one."""
+    reference = parse_reference(text)
+    return reference.name if reference is not None and reference.number is None else None
+
+
+async def find(
+    unit: UnitOfWork, kind: DocumentKind, text: str, *, new: bool = False
+) -> Revision | None:
+    """The revision a reference stands for, if there is one.
+
+    A numbered revision of an archived document still resolves, so that what was pinned stays
+    readable, unless the reference is `new`: archiving takes a document out of new references.
+    """
+    reference = parse_reference(text)
+    if reference is None:
+        return None
+    if new and reference.number is not None:
+        newest = await unit.documents.find(kind, reference.name)
+        if newest is None or newest.number == reference.number:
+            return newest
+    return await unit.documents.find(kind, reference.name, reference.number)
+
+
+async def resolve(
+    unit: UnitOfWork, kind: DocumentKind, reference: str, path: Path, *, new: bool = False
+) -> Revision:
+    """The revision a reference in a body stands for.
+
+    Raises `InvalidInput` with one `unknown_reference` fault at `path` when there is none.
+    """
+    revision = await find(unit, kind, reference, new=new)
+    if revision is None:
+        raise InvalidInput([unknown_reference(kind, reference, path)])
+    return revision
+
+
+async def resolve_in_path(unit: UnitOfWork, kind: DocumentKind, reference: str) -> Revision:
+    """The revision a reference in a URL stands for. Raises `NotFound` when there is none."""
+    revision = await find(unit, kind, reference)
+    if revision is None:
+        raise NotFound(f"no {singular(kind)} {reference[:100]!r} is stored")
+    return revision
+
+
+def unknown_reference(kind: DocumentKind, reference: str, path: Path) -> Fault:
+    """The fault of a reference that stands for nothing."""
+    detail = f"no {singular(kind)} {reference!r} is stored; give the name, or name@revision, of one"
+    return Fault(FaultCode.UNKNOWN_REFERENCE, path, detail)

@@ -1,0 +1,78 @@
+"""Which URLs are taken, and how the databases are set up."""
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from service.store.engine import create_engine, sqlite_path
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("sqlite:///stagefare.db", "sqlite+aiosqlite:///stagefare.db"),
+        ("sqlite:////var/lib/stagefare.db", "sqlite+aiosqlite:////var/lib/stagefare.db"),
+        ("sqlite+aiosqlite:///stagefare.db", "sqlite+aiosqlite:///stagefare.db"),
+        ("postgres://u@h/d", "postgresql+asyncpg://u@h/d"),
+        ("postgresql://u@h:5433/d", "postgresql+asyncpg://u@h:5433/d"),
+        ("postgresql+asyncpg://u@h/d", "postgresql+asyncpg://u@h/d"),
+        ("postgresql://u@h/d?sslmode=require", "postgresql+asyncpg://u@h/d?ssl=require"),
+        ("postgresql://u@/d?host=/run/pg", "postgresql+asyncpg://u@/d?host=%2Frun%2Fpg"),
+    ],
+)
+def test_the_driver_may_be_left_out(given: str, used: str) -> None:
+    assert create_engine(given).url.render_as_string() == used
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "stagefare.db",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite:///file:x?mode=memory&uri=true",
+        "mysql://u@h/d",
+        "postgresql+psycopg://u@h/d",
+        "postgresql://u:secret@h:port/d",
+    ],
+)
+def test_other_urls_are_refused_by_saying_what_would_do(url: str) -> None:
+    with pytest.raises(ValueError, match="sqlite") as refusal:
+        create_engine(url)
+    assert "secret" not in str(refusal.value)
+
+
+def test_only_sqlite_has_a_file() -> None:
+    assert sqlite_path("sqlite:///a/b.db") == Path("a/b.db")
+    assert sqlite_path("sqlite:////a/b.db") == Path("/a/b.db")
+    assert sqlite_path("postgresql://u@h/d") is None
+
+
+async def test_how_a_connection_is_set_up(database_url: str) -> None:
+    expected = (
+        {
+            "PRAGMA foreign_keys": "1",
+            "PRAGMA journal_mode": "wal",
+            "PRAGMA synchronous": "1",
+            "PRAGMA busy_timeout": "15000",
+        }
+        if database_url.startswith("sqlite")
+        else {
+            "SHOW application_name": "stagefare",
+            "SHOW lock_timeout": "10s",
+            "SHOW statement_timeout": "30s",
+            "SHOW idle_in_transaction_session_timeout": "1min",
+            "SHOW timezone": "UTC",
+            "SHOW transaction_isolation": "read committed",
+        }
+    )
+    engine = create_engine(database_url)
+    try:
+        async with engine.connect() as connection:
+            found = {query: str(await connection.scalar(text(query))) for query in expected}
+    finally:
+        await engine.dispose()
+    assert found == expected
