@@ -1,0 +1,208 @@
+"""What is particular to each kind of document: its struct, its check, what people see first.
+
+A new kind of document is one entry of `DOCUMENT_TYPES`. The checks are pure and can take long, so
+they run away from the event loop.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from service.app.ports import DocumentKind, MeasurementRow, Revision, TopologySummary
+from service.core.errors import InvalidInput, Path
+from service.core.estimates.work import work_of
+from service.core.plans.check import check_plan
+from service.core.schedules.catalogue import schedule_family
+from service.core.topology.expand import expand
+from service.core.topology.summary import summarise
+from service.formats.documents import model as models
+from service.formats.documents import plan as plans
+from service.formats.documents import profile as profiles
+from service.formats.documents import topology as topologies
+from service.formats.documents.fields import or_none
+from service.formats.documents.model import ModelDocument
+from service.formats.documents.plan import PlanDocument
+from service.formats.documents.profile import ProfileDocument
+from service.formats.documents.topology import TopologyDocument
+
+__all__ = [
+    "DOCUMENT_TYPES",
+    "DocumentType",
+    "Examined",
+    "NamedReference",
+    "measurement_rows",
+    "references_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What the check of a valid document found out."""
+
+    summary: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+    topology: TopologySummary | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedReference:
+    """A reference inside a document, and where it stands."""
+
+    kind: DocumentKind
+    reference: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentType:
+    """One kind of document. `examine` raises `InvalidInput` with every fault."""
+
+    kind: DocumentKind
+    struct: type[Struct]
+    examine: Callable[[Any], Examined]
+
+
+def _examine_topology(document: TopologyDocument) -> Examined:
+    expansion = expand(topologies.to_core(document))
+    counts = summarise(expansion.cluster)
+    return Examined(
+        summary={
+            "hosts": counts.hosts,
+            "devices": counts.devices,
+            "links": counts.links,
+            "vertices_by_kind": {str(kind): n for kind, n in counts.vertices_by_kind.items()},
+            "links_by_kind": {str(kind): n for kind, n in counts.links_by_kind.items()},
+        },
+        warnings=expansion.assumptions,
+        topology=TopologySummary(
+            hosts=counts.hosts,
+            devices=counts.devices,
+            links=counts.links,
+            link_kinds=tuple(str(kind) for kind in counts.link_kinds),
+        ),
+    )
+
+
+def _examine_model(document: ModelDocument) -> Examined:
+    models.to_core(document)
+    return Examined(
+        summary={
+            "layers": len(document.layers),
+            "tensors": len(document.tensors),
+            "parameters": _parameter_count(document),
+            **_described(document.description),
+        }
+    )
+
+
+def _parameter_count(document: ModelDocument) -> int:
+    """Elements of all weights; a weight that is shared by name or tied group counts once."""
+    counts: dict[tuple[str, ...], int] = {}
+    for layer in document.layers:
+        for parameter in or_none(layer.parameters) or ():
+            group = or_none(parameter.tied_group)
+            key = ("name", parameter.name) if group is None else ("group", group)
+            counts[key] = parameter.count
+    return sum(counts.values())
+
+
+def _examine_profile(document: ProfileDocument) -> Examined:
+    profiles.to_core(document)
+    sizes = sorted({measurement.microbatch_size for measurement in document.measurements})
+    summary: dict[str, Any] = {
+        "measurements": len(document.measurements),
+        "layers": len({measurement.layer for measurement in document.measurements}),
+        "smallest_microbatch_size": sizes[0],
+        "largest_microbatch_size": sizes[-1],
+        **_described(document.description),
+    }
+    stated = {"device": document.device, "precision": document.precision}
+    summary |= {name: text for name, text in stated.items() if text is not UNSET}
+    return Examined(summary)
+
+
+def _examine_plan(document: PlanDocument) -> Examined:
+    """What needs no other document is checked now, the rest when the plan is priced."""
+    plan = plans.to_core(document)
+    work_of(plan).check()
+    family = schedule_family(plan.schedule.kind)
+    faults = [
+        *check_plan(plan),
+        *family.check(
+            plan.degrees.pipeline, plan.workload.microbatches, plan.schedule.chunks_per_rank
+        ),
+    ]
+    if faults:
+        raise InvalidInput(faults)
+    return Examined(
+        summary={
+            "schedule": plan.schedule.kind,
+            "pipeline": plan.degrees.pipeline,
+            "world_size": plan.degrees.world_size,
+            "microbatches": plan.workload.microbatches,
+            **_described(document.description),
+        }
+    )
+
+
+def _described(description: str | UnsetType) -> dict[str, str]:
+    return {} if isinstance(description, UnsetType) else {"description": description}
+
+
+DOCUMENT_TYPES = {
+    document_type.kind: document_type
+    for document_type in (
+        DocumentType(DocumentKind.TOPOLOGY, TopologyDocument, _examine_topology),
+        DocumentType(DocumentKind.MODEL, ModelDocument, _examine_model),
+        DocumentType(DocumentKind.PROFILE, ProfileDocument, _examine_profile),
+        DocumentType(DocumentKind.PLAN, PlanDocument, _examine_plan),
+    )
+}
+
+
+def references_of(document: Struct) -> tuple[NamedReference, ...]:
+    """What a document refers to, in the order of its fields; only plans refer to anything."""
+    if not isinstance(document, PlanDocument):
+        return ()
+    found = [
+        (DocumentKind.TOPOLOGY, document.topology, ("topology",)),
+        (DocumentKind.MODEL, document.costs.model, ("costs", "model")),
+        (DocumentKind.PROFILE, document.costs.profile, ("costs", "profile")),
+    ]
+    return tuple(
+        NamedReference(kind, reference, path)
+        for kind, reference, path in found
+        if not isinstance(reference, UnsetType)
+    )
+
+
+def measurement_rows(document: ProfileDocument, revision: Revision) -> Sequence[MeasurementRow]:
+    """A profile's measurements as rows under the revision that was stored, in its order."""
+    core = profiles.to_core(document)
+    return [
+        MeasurementRow(
+            profile=revision.name,
+            profile_revision=revision.number,
+            position=position,
+            layer=measurement.layer,
+            device=core.device,
+            precision=core.precision,
+            microbatch_size=measurement.point.microbatch_size,
+            sequence_length=measurement.point.sequence_length,
+            tensor_parallel=measurement.point.tensor_parallel,
+            recompute=measurement.point.recompute.value,
+            forward_seconds=measurement.forward_seconds,
+            backward_seconds=measurement.backward_seconds,
+            backward_input_seconds=measurement.backward_input_seconds,
+            backward_weight_seconds=measurement.backward_weight_seconds,
+            recompute_seconds=measurement.recompute_seconds,
+            tensor_parallel_communication_seconds=measurement.tensor_parallel_communication_seconds,
+            saved_activation_bytes=measurement.saved_activation_bytes,
+            workspace_bytes=measurement.workspace_bytes,
+            samples=measurement.samples,
+            relative_deviation=measurement.relative_deviation,
+        )
+        for position, measurement in enumerate(core.measurements)
+    ]

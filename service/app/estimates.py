@@ -1,0 +1,115 @@
+"""Estimates: stored answers addressed by the digest of everything they depend on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET
+
+from service.app.errors import NotFound, Superseded
+from service.app.ports import StoredEstimate
+from service.app.pricing import (
+    PlanDecoder,
+    PlanQuestion,
+    Prepared,
+    Priced,
+    pin_plan,
+    prepare,
+    price,
+)
+from service.app.services import Services
+from service.core.estimates.version import MODEL_VERSION
+from service.formats.documents.canonical import canonical_bytes, digest
+from service.formats.documents.estimate_inputs import EstimateInputs, PinnedDocument
+
+__all__ = ["EstimateOutcome", "EstimateQuestion", "RenderEstimate", "create", "get", "reprice"]
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateQuestion:
+    """A plan to estimate, and an iteration time claimed for it."""
+
+    plan: PlanQuestion
+    asserted_iteration_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateOutcome:
+    """The stored answer; `created` when this request computed it, `plan` its pin if stored."""
+
+    stored: StoredEstimate
+    created: bool
+    plan_reference: str | None
+
+
+# (priced plan, digest, the question) -> the answer's bytes
+RenderEstimate = Callable[[Priced, str, EstimateQuestion], bytes]
+
+
+async def create(
+    services: Services, question: EstimateQuestion, decode: PlanDecoder, render: RenderEstimate
+) -> EstimateOutcome:
+    """The estimate of a plan: the stored answer where the digest is known, else a new one.
+
+    Raises what `service.app.pricing.prepare` and `price` raise; nothing is stored then.
+    """
+    prepared = await prepare(services, question.plan, decode)
+    inputs = canonical_bytes(_inputs(prepared, question))
+    name = digest("estimate", inputs)
+    reference = None if prepared.stored_plan is None else prepared.stored_plan.reference
+    known = await _find(services, name)
+    if known is not None:
+        return EstimateOutcome(known, created=False, plan_reference=reference)
+    answer = await services.executor.run(lambda: render(price(prepared), name, question))
+    stored = StoredEstimate(
+        digest=name,
+        model_version=MODEL_VERSION,
+        request=inputs,
+        answer=answer,
+        created_at=services.clock.now(),
+    )
+    async with services.storage.writing() as unit:
+        await unit.estimates.add(stored)
+    return EstimateOutcome(stored, created=True, plan_reference=reference)
+
+
+async def get(services: Services, name: str) -> StoredEstimate:
+    """The stored estimate of that digest. Raises `NotFound`."""
+    stored = await _find(services, name)
+    if stored is None:
+        raise NotFound(f"no estimate {name[:100]!r} is stored; POST the plan to /v1/estimates")
+    return stored
+
+
+async def reprice(services: Services, name: str) -> Prepared:
+    """What a stored estimate was computed from, ready to be priced again for its timeline.
+
+    Raises `NotFound`, and `Superseded` when the cost model has changed since: the same inputs
+    would give other numbers now.
+    """
+    stored = await get(services, name)
+    if stored.model_version != MODEL_VERSION:
+        raise Superseded(
+            f"this estimate was made by cost model {stored.model_version}, the service runs "
+            f"{MODEL_VERSION}: POST its plan to /v1/estimates for a new one with a timeline"
+        )
+    inputs = msgspec.json.decode(stored.request, type=EstimateInputs)
+    return await pin_plan(services, PlanQuestion(inputs.plan), inputs.plan, None)
+
+
+async def _find(services: Services, name: str) -> StoredEstimate | None:
+    async with services.storage.reading() as unit:
+        return await unit.estimates.find(name)
+
+
+def _inputs(prepared: Prepared, question: EstimateQuestion) -> EstimateInputs:
+    asserted = question.asserted_iteration_seconds
+    return EstimateInputs(
+        model_version=MODEL_VERSION,
+        plan=prepared.document,
+        pins=[
+            PinnedDocument(kind=pin.kind.value, reference=pin.reference, digest=pin.digest)
+            for pin in prepared.pins
+        ],
+        asserted_iteration_seconds=UNSET if asserted is None else asserted,
+    )
