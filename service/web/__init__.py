@@ -1,0 +1,1 @@
+"""HTTP plumbing that knows no nouns: problems, strict JSON, conditional requests, cursors."""

@@ -1,0 +1,55 @@
+"""The outermost layer: a request id on every answer, and HEAD wherever GET works.
+
+The framework's own middleware runs after routing, so it would miss unknown routes.
+"""
+
+import re
+from typing import Any, cast
+from uuid import uuid4
+
+from litestar import Litestar
+from litestar.types import HTTPScope, Message, Receive, Scope, Send
+
+__all__ = ["Application"]
+
+REQUEST_ID_HEADER = b"x-request-id"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+
+
+class Application(Litestar):
+    """The framework's application inside the layer described above."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one connection (ASGI)."""
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+    async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        request_id = _request_id(scope)
+        is_head = scope["method"] == "HEAD"
+        # The server keeps its own scope, so that it knows that the request is a HEAD.
+        inner = {**scope, "state": {**scope.get("state", {}), "request_id": request_id}}
+        if is_head:
+            inner["method"] = "GET"
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message["headers"], (REQUEST_ID_HEADER, request_id.encode())]
+                await send(cast("Message", {**message, "headers": headers}))
+            elif is_head and message["type"] == "http.response.body":
+                if not message.get("more_body", False):
+                    await send(cast("Message", {**message, "body": b""}))
+            else:
+                await send(message)
+
+        await super().__call__(cast("Scope", inner), receive, answer)
+
+
+def _request_id(scope: HTTPScope) -> str:
+    """The caller's id when it is one (bounded, printable), else a new one."""
+    for name, value in scope["headers"]:
+        if name == REQUEST_ID_HEADER and _REQUEST_ID.fullmatch(value):
+            return value.decode("ascii")
+    return uuid4().hex

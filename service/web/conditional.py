@@ -1,0 +1,80 @@
+"""Conditional requests (RFC 9110, section 13) over strong entity tags.
+
+A tag is opaque text without quotes; the quotes belong to the header. Use cases get a
+`Precondition`, which knows nothing of headers.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from litestar import Request
+
+from service.web import problem_types
+from service.web.problems import Problem, RequestFaultCode, parameter_error
+
+__all__ = ["entity_tag", "is_unmodified", "precondition"]
+
+AnyRequest = Request[Any, Any, Any]
+
+_TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
+_TAG_LIST = re.compile(rf"\s*{_TAG}(?:\s*,\s*{_TAG})*\s*")
+_ONE_TAG = re.compile(_TAG)
+
+
+def entity_tag(tag: str) -> str:
+    """The value of an ETag header."""
+    return f'"{tag}"'
+
+
+def is_unmodified(request: AnyRequest, tag: str) -> bool:
+    """Whether If-None-Match says that the caller has this version already (answer 304).
+
+    Raises `Problem` when the header can't be read.
+    """
+    tags = _tags(request, "If-None-Match")
+    # If-None-Match compares weakly: W/"x" and "x" are the same.
+    return tags is not None and ("*" in tags or entity_tag(tag) in {_strong(t) for t in tags})
+
+
+def precondition(request: AnyRequest) -> Callable[[str | None], bool]:
+    """What If-Match and If-None-Match say about the version stored before a write.
+
+    The result takes the stored version's tag, or None when nothing is stored, and says whether the
+    write may go on. Raises `Problem` when a header can't be read.
+    """
+    must_match = _tags(request, "If-Match")
+    must_not_match = _tags(request, "If-None-Match")
+
+    def permits(current: str | None) -> bool:
+        if must_match is not None:
+            if current is None:
+                return False
+            if "*" not in must_match and entity_tag(current) not in must_match:
+                return False
+        if must_not_match is not None and current is not None:
+            return "*" not in must_not_match and entity_tag(current) not in {
+                _strong(tag) for tag in must_not_match
+            }
+        return True
+
+    return permits
+
+
+def _tags(request: AnyRequest, header: str) -> list[str] | None:
+    """The tags of a header with their quotes, or ["*"]; None without the header."""
+    values = request.headers.getall(header, [])
+    if not values:
+        return None
+    text = ", ".join(values)
+    if text.strip() == "*":
+        return ["*"]
+    if _TAG_LIST.fullmatch(text) is None:
+        detail = f'{header} is * or a list of entity tags in double quotes, such as "3-1f0c"'
+        error = parameter_error("header", header, RequestFaultCode.INVALID_HEADER, detail)
+        raise Problem(problem_types.INVALID_PARAMETERS, detail, [error])
+    return _ONE_TAG.findall(text)
+
+
+def _strong(tag: str) -> str:
+    return tag.removeprefix("W/")

@@ -1,0 +1,66 @@
+"""Keyset paging: bounded pages, opaque cursors, and the URL of the next page."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+from litestar import Request
+from litestar.params import FromQuery
+from msgspec import Meta
+
+from service.web import problem_types
+from service.web.problems import Problem, RequestFaultCode, parameter_error
+
+__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "Cursor", "Limit", "page_of", "read_cursor"]
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 200
+
+Limit = FromQuery[Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Most items of one page.")]]
+Cursor = FromQuery[
+    Annotated[
+        str,
+        Meta(max_length=1000, description="Where the page starts: taken from `next`, opaque."),
+    ]
+    | None
+]
+
+
+def read_cursor(cursor: str | None, position: type[T]) -> T | None:
+    """The position a cursor stands for; None without a cursor.
+
+    Raises `Problem` (400) when it is no cursor of this list.
+    """
+    if cursor is None:
+        return None
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        return msgspec.json.decode(urlsafe_b64decode(padded.encode("ascii")), type=position)
+    except (ValueError, msgspec.MsgspecError) as error:
+        detail = "a cursor is used as the service gave it, in the list it was given for"
+        fault = parameter_error("query", "cursor", RequestFaultCode.INVALID_CURSOR, detail)
+        raise Problem(problem_types.INVALID_PARAMETERS, detail, [fault]) from error
+
+
+def page_of(
+    request: Request[Any, Any, Any],
+    found: Sequence[Item],
+    limit: int,
+    position: Callable[[Item], Any],
+) -> tuple[Sequence[Item], str | None]:
+    """The items of one page and the URL of the next one, None on the last page.
+
+    `found` holds up to `limit + 1` items: the one too many says that there is a next page.
+    `position` gives what the next page starts strictly after.
+    """
+    if len(found) <= limit:
+        return found, None
+    items = found[:limit]
+    cursor = urlsafe_b64encode(msgspec.json.encode(position(items[-1]))).rstrip(b"=").decode()
+    query = {name: value for name, value in request.query_params.items() if name != "cursor"}
+    return items, f"{request.scope['path']}?{urlencode({**query, 'cursor': cursor})}"

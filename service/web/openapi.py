@@ -1,0 +1,321 @@
+"""The OpenAPI 3.1 document, generated from the routes and the msgspec types they name.
+
+The framework can generate one too, but it loses the constraints of list items and map values, the
+discriminators of unions and `additionalProperties: false`, and knows nothing of problem responses.
+msgspec's own schemas have all of the first, and the table of problem types has the rest.
+
+What a route can't say by its signature it says in `opt`:
+
+    **CONDITIONAL     the answer has an ETag, and the conditional headers work
+    EXAMPLE: value    an example of the body
+    MULTIPART: type   the body is a form: a `file` and the fields of this msgspec type
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Any, get_origin
+
+import msgspec
+from litestar import Litestar, Response
+from litestar.handlers.http_handlers import HTTPRouteHandler
+from litestar.routes import HTTPRoute
+
+from service.web import problem_types
+from service.web.guards import answer_media_type, declared_type, query_parameters
+from service.web.problem_types import ProblemType
+from service.web.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
+
+__all__ = ["CONDITIONAL", "EXAMPLE", "MULTIPART", "ApiInfo", "build_document", "render"]
+
+CONDITIONAL: Mapping[str, Any] = {"conditional": True}
+EXAMPLE = "example"
+MULTIPART = "multipart"
+
+JSON = "application/json"
+_REFERENCE = "#/components/schemas/{name}"
+_REQUEST_ID = {"$ref": "#/components/headers/RequestId"}
+_NO_CONTENT_STATUSES = {204, 304}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiInfo:
+    """What the document says of the API as a whole."""
+
+    title: str
+    version: str
+    description: str
+    tags: Mapping[str, str]
+
+
+def build_document(app: Litestar, info: ApiInfo) -> dict[str, Any]:
+    """The OpenAPI document of an application's routes."""
+    operations = sorted(_operations(app), key=lambda operation: (operation.path, operation.method))
+    _require_unique_ids(operations)
+    types = list(dict.fromkeys(type_ for o in operations for type_ in o.types()))
+    schemas, components = msgspec.json.schema_components(
+        [*types, ProblemDocument], ref_template=_REFERENCE
+    )
+    schema_of = dict(zip(types, schemas, strict=False))
+    problem_schema = schemas[-1]
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method] = operation.render(schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": info.title,
+            "version": info.version,
+            "description": info.description,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/", "description": "The service that serves this document"}],
+        "tags": [{"name": tag, "description": text} for tag, text in info.tags.items()],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(components.items())),
+            "headers": _HEADERS,
+            "responses": {
+                problem_type.slug: _problem_response(problem_type, problem_schema)
+                for problem_type in problem_types.PROBLEM_TYPES
+            },
+        },
+    }
+
+
+def render(document: Mapping[str, Any]) -> bytes:
+    """The document as bytes that do not change from run to run."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    path: str
+    method: str
+    route: HTTPRoute
+    handler: HTTPRouteHandler
+
+    def types(self) -> Iterator[Any]:
+        """The msgspec types its schemas are made from."""
+        if (body := self._body()) is not None:
+            yield body
+        if MULTIPART in self.handler.opt:
+            yield self.handler.opt[MULTIPART]
+        for container, _ in self._answers().values():
+            if container is not None:
+                yield container
+        for _, annotation in self._parameters():
+            yield annotation
+
+    def render(self, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
+        """The operation object."""
+        description = cleandoc(self.handler.fn.__doc__ or "")
+        rendered: dict[str, Any] = {
+            "operationId": self.handler.operation_id,
+            "tags": sorted(self.handler.resolve_tags()),
+            "summary": self.handler.summary or description.partition("\n")[0],
+            "description": description,
+        }
+        parameters = [
+            {
+                "name": name,
+                "in": place,
+                "required": place == "path",
+                **_described_schema(schema_of[annotation]),
+            }
+            for (name, place), annotation in self._parameters()
+        ]
+        parameters += self._conditional_headers()
+        if parameters:
+            rendered["parameters"] = parameters
+        if (request_body := self._request_body(schema_of)) is not None:
+            rendered["requestBody"] = request_body
+        rendered["responses"] = self._responses(schema_of)
+        return rendered
+
+    def _body(self) -> Any | None:
+        field = self.handler.parsed_data_field
+        return None if field is None or MULTIPART in self.handler.opt else field.annotation
+
+    def _parameters(self) -> Iterator[tuple[tuple[str, str], Any]]:
+        """(name, place) and type of each parameter in the path and the query."""
+        fields = self.handler.parsed_fn_signature.parameters
+        for name in self.route.path_parameters:
+            yield (name, "path"), declared_type(fields[name])
+        for name, annotation in query_parameters(self.handler).items():
+            yield (name, "query"), annotation
+
+    def _conditional_headers(self) -> list[dict[str, Any]]:
+        if not self.handler.opt.get("conditional"):
+            return []
+        names = ["If-None-Match"] if self.method == "get" else ["If-Match", "If-None-Match"]
+        return [
+            {"name": n, "in": "header", "required": False, **_CONDITIONAL_HEADERS[self.method, n]}
+            for n in names
+            if (self.method, n) in _CONDITIONAL_HEADERS
+        ]
+
+    def _request_body(self, schema_of: Mapping[Any, Any]) -> dict[str, Any] | None:
+        if MULTIPART in self.handler.opt:
+            file = {
+                "type": "string",
+                "contentMediaType": "application/octet-stream",
+                "description": "The file as it is",
+            }
+            fields = {"allOf": [schema_of[self.handler.opt[MULTIPART]]]}
+            has_file = {"type": "object", "properties": {"file": file}, "required": ["file"]}
+            schema = {"allOf": [has_file, *fields["allOf"]]}
+            return {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+        if (body := self._body()) is None:
+            return None
+        media: dict[str, Any] = {"schema": schema_of[body]}
+        if EXAMPLE in self.handler.opt:
+            media["example"] = self.handler.opt[EXAMPLE]
+        return {"required": True, "content": {JSON: media}}
+
+    def _answers(self) -> dict[int, tuple[Any, str]]:
+        """Type and description by status: as listed, or as the return annotation says."""
+        listed = {
+            status: (spec.data_container, spec.description)
+            for status, spec in (self.handler.responses or {}).items()
+        }
+        if listed:
+            return listed
+        annotation = self.handler.parsed_return_field.annotation
+        is_opaque = annotation in {None, type(None), bytes, str}
+        if is_opaque or get_origin(annotation) is Response or annotation is Response:
+            annotation = None
+        return {self.handler.status_code: (annotation, "The answer")}
+
+    def _responses(self, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
+        media_type = answer_media_type(self.handler)
+        responses: dict[str, Any] = {}
+        for status, (container, description) in sorted(self._answers().items()):
+            headers = {"X-Request-ID": _REQUEST_ID}
+            if self.handler.opt.get("conditional") and status != 204:
+                headers["ETag"] = {"$ref": "#/components/headers/ETag"}
+            response: dict[str, Any] = {"description": description, "headers": headers}
+            if container is not None:
+                response["content"] = {media_type: {"schema": schema_of[container]}}
+            elif status not in _NO_CONTENT_STATUSES:
+                schema = {} if media_type == JSON else {"type": "string"}
+                response["content"] = {media_type: {"schema": schema}}
+            responses[str(status)] = response
+        if self.handler.opt.get("conditional") and self.method == "get":
+            headers = {"X-Request-ID": _REQUEST_ID, "ETag": {"$ref": "#/components/headers/ETag"}}
+            responses["304"] = {"description": "The caller has this version", "headers": headers}
+        by_status: dict[int, list[ProblemType]] = {}
+        for problem_type in self._problems():
+            by_status.setdefault(problem_type.status, []).append(problem_type)
+        for status, types in sorted(by_status.items()):
+            responses[str(status)] = _problem_reference(types)
+        return responses
+
+    def _problems(self) -> Iterator[ProblemType]:
+        """The problem types an operation can answer with, from what it reads."""
+        yield problem_types.INVALID_PARAMETERS
+        yield problem_types.NOT_ACCEPTABLE
+        yield problem_types.INTERNAL_ERROR
+        yield problem_types.UNAVAILABLE
+        if self.route.path_parameters and self.method != "put":
+            yield problem_types.NOT_FOUND
+        if self.method in {"put", "delete"} and self.handler.opt.get("conditional"):
+            yield problem_types.PRECONDITION_FAILED
+        is_form = MULTIPART in self.handler.opt
+        if self._body() is not None or is_form:
+            yield problem_types.MALFORMED_REQUEST if is_form else problem_types.MALFORMED_BODY
+            yield problem_types.INVALID_BODY
+            yield problem_types.PAYLOAD_TOO_LARGE
+            yield problem_types.UNSUPPORTED_MEDIA_TYPE
+            yield problem_types.INVALID_INPUT
+            yield problem_types.WORK_BUDGET_EXCEEDED
+
+
+def _operations(app: Litestar) -> Iterator[_Operation]:
+    for route in app.routes:
+        if not isinstance(route, HTTPRoute):
+            continue
+        path = route.path_format
+        for handler in route.route_handlers:
+            if not handler.resolve_include_in_schema() or handler.http_methods == {"OPTIONS"}:
+                continue
+            for method in handler.http_methods:
+                yield _Operation(path, method.lower(), route, handler)
+
+
+def _require_unique_ids(operations: list[_Operation]) -> None:
+    """Clients name their methods by operation ids, so each is stated and stated once."""
+    seen: set[Any] = set()
+    for operation in operations:
+        operation_id = operation.handler.operation_id
+        if not isinstance(operation_id, str) or operation_id in seen:
+            where = f"{operation.method.upper()} {operation.path}"
+            raise ValueError(f"{where} needs an operation_id of its own; it has {operation_id!r}")
+        seen.add(operation_id)
+
+
+def _described_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter's schema with its description where readers look for it."""
+    rest = {key: value for key, value in schema.items() if key != "description"}
+    described = {"description": schema["description"]} if "description" in schema else {}
+    return {**described, "schema": rest}
+
+
+def _problem_response(problem_type: ProblemType, schema: dict[str, Any]) -> dict[str, Any]:
+    example = {
+        "type": problem_type.uri,
+        "title": problem_type.title,
+        "status": problem_type.status,
+        "detail": problem_type.meaning,
+        "instance": "/v1/plans/example",
+        "request_id": "0123456789abcdef0123456789abcdef",
+    }
+    return {
+        "description": f"{problem_type.title}. {problem_type.meaning}",
+        "headers": {"X-Request-ID": _REQUEST_ID},
+        "content": {PROBLEM_MEDIA_TYPE: {"schema": schema, "example": example}},
+    }
+
+
+def _problem_reference(types: list[ProblemType]) -> dict[str, Any]:
+    """The response of a status: one problem type by reference, several by their titles."""
+    if len(types) == 1:
+        return {"$ref": f"#/components/responses/{types[0].slug}"}
+    return {
+        "description": "; ".join(f"{t.title} ({t.uri})" for t in types),
+        "headers": {"X-Request-ID": _REQUEST_ID},
+        "content": {
+            PROBLEM_MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="ProblemDocument")}}
+        },
+    }
+
+
+_TAG_SCHEMA = {"schema": {"type": "string", "maxLength": 1000}}
+_CONDITIONAL_HEADERS: dict[tuple[str, str], dict[str, Any]] = {
+    ("get", "If-None-Match"): {
+        "description": "Entity tags the caller has; 304 when one is the current version.",
+        **_TAG_SCHEMA,
+    },
+    ("put", "If-Match"): {
+        "description": "Replace only this version (or * any); 412 with the current ETag if not.",
+        **_TAG_SCHEMA,
+    },
+    ("put", "If-None-Match"): {
+        "description": "* creates only; 412 when something is stored.",
+        **_TAG_SCHEMA,
+    },
+    ("delete", "If-Match"): {
+        "description": "Only this version (or * any); 412 with the current ETag if not.",
+        **_TAG_SCHEMA,
+    },
+}
+_HEADERS = {
+    "RequestId": {
+        "description": "Id of the request, the caller's own when it sent one; also in the log.",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+    },
+    "ETag": {
+        "description": "Strong entity tag of the version in the answer.",
+        "schema": {"type": "string"},
+    },
+}

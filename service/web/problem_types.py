@@ -1,0 +1,200 @@
+"""The problem types the service answers with, each with a page that explains it.
+
+The slug is part of the contract: `type` of a problem document is `/problems/<slug>`.
+"""
+
+from dataclasses import dataclass
+
+__all__ = [
+    "INTERNAL_ERROR",
+    "INVALID_BODY",
+    "INVALID_INPUT",
+    "INVALID_PARAMETERS",
+    "MALFORMED_BODY",
+    "MALFORMED_REQUEST",
+    "METHOD_NOT_ALLOWED",
+    "NOT_ACCEPTABLE",
+    "NOT_FOUND",
+    "NO_SUCH_ROUTE",
+    "PAYLOAD_TOO_LARGE",
+    "PRECONDITION_FAILED",
+    "PROBLEM_TYPES",
+    "SUPERSEDED",
+    "UNAVAILABLE",
+    "UNSUPPORTED_MEDIA_TYPE",
+    "WORK_BUDGET_EXCEEDED",
+    "ProblemType",
+    "problem_page",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """One kind of refusal: what it means and what a caller can do about it."""
+
+    slug: str
+    status: int
+    title: str
+    meaning: str
+    remedy: str
+
+    @property
+    def uri(self) -> str:
+        """The `type` of its problem documents, and where its page is served."""
+        return f"/problems/{self.slug}"
+
+
+MALFORMED_REQUEST = ProblemType(
+    "malformed-request",
+    400,
+    "The request is malformed",
+    "The request breaks the rules of HTTP: a bad Host header, or a body that is not the multipart "
+    "form its content type promises.",
+    "Send the request with an ordinary HTTP client and leave its headers as it makes them.",
+)
+MALFORMED_BODY = ProblemType(
+    "malformed-body",
+    400,
+    "The body is not JSON the service reads",
+    "The body can't be read as JSON: a syntax error, NaN or Infinity, bytes that are not UTF-8, a "
+    "surrogate without its partner, or more levels of nesting than are allowed.",
+    "Send one JSON object in UTF-8. Numbers are finite; nesting is at most 64 levels deep.",
+)
+INVALID_BODY = ProblemType(
+    "invalid-body",
+    400,
+    "The body does not match its schema",
+    "The body is JSON but does not have the fields, types or bounds that the schema of this route "
+    "asks for. Types are strict: neither the string 2 nor the number 2.0 is the integer 2.",
+    "Every fault is listed with a JSON Pointer into the body. The schema is in /openapi.json.",
+)
+INVALID_PARAMETERS = ProblemType(
+    "invalid-parameters",
+    400,
+    "A parameter of the URL or a header can't be used",
+    "A query parameter is unknown, repeated or out of bounds, a name in the path is not a name, or "
+    "a header that matters here can't be read.",
+    "Every fault is listed; `in` says whether it is in the query, the path or a header, and the "
+    "pointer is a slash followed by the parameter's name. A cursor is used as it was given.",
+)
+NO_SUCH_ROUTE = ProblemType(
+    "no-such-route",
+    404,
+    "There is nothing at this URL",
+    "No route of the service matches the path.",
+    "The routes are listed in /openapi.json.",
+)
+NOT_FOUND = ProblemType(
+    "not-found",
+    404,
+    "What the URL names is not stored",
+    "The route exists, but nothing is stored under the name, revision or digest in the path. "
+    "Archived documents are found by name and revision only.",
+    "List what is stored, for example with GET /v1/plans.",
+)
+METHOD_NOT_ALLOWED = ProblemType(
+    "method-not-allowed",
+    405,
+    "The URL does not take this method",
+    "Something is at this URL, but not under this method.",
+    "The Allow header lists the methods that are.",
+)
+NOT_ACCEPTABLE = ProblemType(
+    "not-acceptable",
+    406,
+    "No acceptable format",
+    "The Accept header excludes the one format this URL answers in.",
+    "Leave the header out, or accept the format named in the detail. Other formats have URLs of "
+    "their own, with a suffix such as .svg or .csv.",
+)
+SUPERSEDED = ProblemType(
+    "superseded",
+    409,
+    "Made by an earlier cost model",
+    "What is stored was computed by an earlier version of the cost model, and this part of it is "
+    "not stored but computed on demand. The current version could give other numbers.",
+    "POST the plan to /v1/estimates again; the new estimate has all its parts.",
+)
+PRECONDITION_FAILED = ProblemType(
+    "precondition-failed",
+    412,
+    "The stored version is not the expected one",
+    "If-Match or If-None-Match does not hold, so nothing was changed.",
+    "The ETag header of this answer is the version that is stored (absent when nothing is). Look "
+    "at it and send the request again with that tag.",
+)
+PAYLOAD_TOO_LARGE = ProblemType(
+    "payload-too-large",
+    413,
+    "The body is too large",
+    "The body is larger than this route reads: 1 MiB, or 16 MiB for imported files.",
+    "Send less, for example by writing a repeated block once.",
+)
+UNSUPPORTED_MEDIA_TYPE = ProblemType(
+    "unsupported-media-type",
+    415,
+    "The body's format is not read here",
+    "The Content-Type header names a format this route does not read, or is missing.",
+    "Send application/json; imports take multipart/form-data.",
+)
+INVALID_INPUT = ProblemType(
+    "invalid-input",
+    422,
+    "Well-formed, but it can't be computed",
+    "The body matches its schema, but what it describes does not fit together: an unknown "
+    "reference, an illegal schedule, indivisible degrees, a profile without the point that is "
+    "needed, a stage without layers, and the like.",
+    "Every fault found is listed with its place; each detail says what would be right.",
+)
+WORK_BUDGET_EXCEEDED = ProblemType(
+    "work-budget-exceeded",
+    422,
+    "More work than one request may ask for",
+    "The work of the request is known before it is done, and it is beyond the budget. Nothing was "
+    "computed.",
+    "The detail names the limit. Ask for fewer microbatches, stages or points.",
+)
+INTERNAL_ERROR = ProblemType(
+    "internal-error",
+    500,
+    "The service failed",
+    "Something the service did not foresee. It has been logged under the request's id.",
+    "Report it with the `request_id` of this answer.",
+)
+UNAVAILABLE = ProblemType(
+    "unavailable",
+    503,
+    "The service can't answer at the moment",
+    "The database does not answer or is busy, or the service is still starting.",
+    "Try again after the seconds named in the Retry-After header. /readyz says when it is ready.",
+)
+
+PROBLEM_TYPES = (
+    MALFORMED_REQUEST,
+    MALFORMED_BODY,
+    INVALID_BODY,
+    INVALID_PARAMETERS,
+    NO_SUCH_ROUTE,
+    NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    NOT_ACCEPTABLE,
+    SUPERSEDED,
+    PRECONDITION_FAILED,
+    PAYLOAD_TOO_LARGE,
+    UNSUPPORTED_MEDIA_TYPE,
+    INVALID_INPUT,
+    WORK_BUDGET_EXCEEDED,
+    INTERNAL_ERROR,
+    UNAVAILABLE,
+)
+
+
+def problem_page(problem_type: ProblemType) -> str:
+    """The page of a problem type, as Markdown that also reads well as plain text."""
+    return (
+        f"# {problem_type.title}\n\n"
+        f"`{problem_type.uri}`, status {problem_type.status}\n\n"
+        f"{problem_type.meaning}\n\n"
+        f"## What to do\n\n"
+        f"{problem_type.remedy}\n"
+    )

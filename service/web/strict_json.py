@@ -1,0 +1,233 @@
+"""JSON bodies, read strictly: nothing is guessed, and a hostile body costs no more than its size.
+
+The framework reads any content type as JSON, takes the string "2" for an integer, and fails on
+deep nesting. `StrictRequest` replaces its reading: bytes go once through msgspec's strict decoder
+for the type the handler declares. Only when that fails are all faults looked for.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from math import inf, isfinite
+from typing import Any, TypeVar, cast
+
+import msgspec
+from litestar import Request
+from litestar.types import Empty
+from litestar.utils.scope.state import ScopeState
+
+from service.core.errors import FaultCode, Path
+from service.web import problem_types
+from service.web.problems import (
+    MAX_LISTED_FAULTS,
+    Problem,
+    ProblemError,
+    RequestFaultCode,
+    json_pointer,
+)
+from service.web.schema_faults import schema_faults
+
+__all__ = ["MAX_DEPTH", "StrictRequest", "check_value", "decode_json"]
+
+T = TypeVar("T")
+
+JSON_MEDIA_TYPE = "application/json"
+MAX_DEPTH = 64
+# Looking for all faults costs some ten microseconds a value. Beyond this many values only the
+# first fault is named, so that a large wrong body can't hold up everyone else.
+MAX_VALUES_TO_SEARCH = 8_000
+# Python refuses to read integers with more digits than this.
+MAX_INTEGER_DIGITS = 400
+
+# A string, closed or running to the end of the body. Possessive, so that it never backtracks.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_NOT_A_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
+_MESSAGE_PATH = re.compile(r" - at `\$(?P<path>.*)`$", re.DOTALL)
+_MESSAGE_PATH_PART = re.compile(r"\.(?P<field>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<index>\d+)\]")
+
+
+class StrictRequest(Request[Any, Any, Any]):
+    """A request whose `data` parameter is decoded strictly into the type the handler declares."""
+
+    async def body(self) -> bytes:
+        """The bytes of the body. Raises `Problem` (413, 415, or 400 when JSON should be there)."""
+        if self._data_field is None:
+            return await super().body()
+        media_type = self.content_type[0]
+        if media_type.lower() != JSON_MEDIA_TYPE:
+            raise Problem(
+                problem_types.UNSUPPORTED_MEDIA_TYPE,
+                f"this route reads {JSON_MEDIA_TYPE}; the Content-Type header says "
+                f"{media_type[:100]!r}",
+                headers={"Accept-Post": JSON_MEDIA_TYPE},
+            )
+        body = await super().body()
+        if not body:  # of which the framework would say that a parameter is missing
+            raise _malformed("it is empty")
+        return body
+
+    async def json(self) -> Any:
+        """The decoded body. Raises `Problem` (400, 413 or 415)."""
+        state = ScopeState.from_scope(self.scope)
+        if state.json is Empty:
+            body = await self.body()
+            field = self._data_field
+            wanted: Any = Any if field is None else field.annotation
+            state.json = decode_json(body, wanted)
+        return state.json
+
+    @property
+    def _data_field(self) -> Any:
+        """The handler's `data` parameter; None when it declares none."""
+        return self.route_handler.parsed_data_field
+
+
+def decode_json(body: bytes, type_: type[T]) -> T:
+    """The body as a value of a msgspec type.
+
+    Raises `Problem`: `malformed-body` when it is no JSON the service reads, `invalid-body` with
+    every fault when it is JSON of another shape.
+    """
+    _refuse_deep_nesting(body)
+    try:
+        decoder: msgspec.json.Decoder[T] = _decoder(cast("Any", type_))
+        value = decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _invalid_body(body, type_, str(error)) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise _malformed(str(error)) from error
+    if b"\\u0000" in body and (nul := list(_value_faults(_loose(body)))):
+        raise _invalid(nul)
+    return value
+
+
+def check_value(value: Any, type_: type[T], at: Path = ()) -> T:
+    """A value already decoded from JSON (a patched document, say) as a value of a msgspec type.
+
+    Raises `Problem` `invalid-body` with every fault, pointers seen from a document that holds the
+    value at `at`.
+    """
+    try:
+        converted: T = msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        faults = _all_faults(value, type_, str(error))
+        prefix = json_pointer(at)
+        raise _invalid(
+            [msgspec.structs.replace(fault, pointer=prefix + fault.pointer) for fault in faults]
+        ) from error
+    return converted
+
+
+@lru_cache(maxsize=256)
+def _decoder(type_: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(type_, strict=True)
+
+
+def _refuse_deep_nesting(body: bytes) -> None:
+    """Raise when brackets outside strings nest deeper than `MAX_DEPTH`; linear in the body."""
+    if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+        return
+    depth = 0
+    for bracket in _STRING.sub(b"", body).translate(None, _NOT_A_BRACKET):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            detail = f"the body nests deeper than {MAX_DEPTH} levels"
+            fault = ProblemError(pointer="", code=RequestFaultCode.TOO_DEEP, detail=detail)
+            raise Problem(problem_types.MALFORMED_BODY, detail, [fault])
+
+
+def _invalid_body(body: bytes, type_: Any, message: str) -> Problem:
+    """The refusal of a body that msgspec refused with `message`."""
+    if sum(map(body.count, (b",", b":", b"["))) > MAX_VALUES_TO_SEARCH:
+        fault = _fault_of_message(message)
+        detail = f"{fault.detail}; the body is too large to look for further faults"
+        return Problem(problem_types.INVALID_BODY, detail, [fault])
+    return _invalid(_all_faults(_loose(body), type_, message))
+
+
+def _all_faults(value: Any, type_: Any, message: str) -> list[ProblemError]:
+    faults = list(_value_faults(value))
+    places = {fault.pointer for fault in faults}
+    faults += [fault for fault in schema_faults(value, type_) if fault.pointer not in places]
+    return faults or [_fault_of_message(message)]
+
+
+def _loose(body: bytes) -> Any:
+    """The body as plain Python values; numbers beyond floats become infinite.
+
+    Only called for bodies of bounded depth. Raises `Problem` when it is no JSON after all, which
+    happens when the first fault stands before a syntax error.
+    """
+    try:
+        return json.loads(body.decode(), parse_constant=_refuse_constant, parse_int=_integer)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(str(error)) from error
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _integer(text: str) -> int | float:
+    return int(text) if len(text) <= MAX_INTEGER_DIGITS else inf
+
+
+def _value_faults(value: Any) -> Iterable[ProblemError]:
+    """Numbers that are not finite, NUL characters and halves of surrogate pairs, in any place."""
+    pending: list[tuple[Path, Any]] = [((), value)]
+    while pending:
+        path, item = pending.pop()
+        if isinstance(item, dict):
+            for key, entry in item.items():
+                yield from _string_faults((*path, key), key)
+                pending.append(((*path, key), entry))
+        elif isinstance(item, list):
+            pending += [((*path, index), entry) for index, entry in enumerate(item)]
+        elif isinstance(item, str):
+            yield from _string_faults(path, item)
+        elif isinstance(item, float) and not isfinite(item):
+            detail = "this number is beyond the range of a double"
+            yield _fault(path, RequestFaultCode.NOT_FINITE, detail)
+
+
+def _string_faults(path: Path, text: str) -> Iterable[ProblemError]:
+    if "\0" in text:
+        detail = "text holds no NUL character"
+        yield _fault(path, RequestFaultCode.NUL_CHARACTER, detail)
+    elif not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        detail = "this holds half of a surrogate pair"
+        yield _fault(path, RequestFaultCode.MALFORMED, detail)
+
+
+def _fault_of_message(message: str) -> ProblemError:
+    """msgspec's own first fault, where the schema sees none or the body is too large to search."""
+    path: list[str | int] = []
+    detail = message
+    if (match := _MESSAGE_PATH.search(message)) is not None:
+        detail = message[: match.start()]
+        position = 0
+        # A map's key is not in the message: the pointer ends at the map.
+        while (part := _MESSAGE_PATH_PART.match(match["path"], position)) is not None:
+            path.append(part["field"] if part["field"] is not None else int(part["index"]))
+            position = part.end()
+    return _fault(tuple(path), RequestFaultCode.INVALID_VALUE, detail.replace("`", ""))
+
+
+def _fault(path: Path, code: RequestFaultCode | FaultCode, detail: str) -> ProblemError:
+    return ProblemError(pointer=json_pointer(path), code=code, detail=detail)
+
+
+def _invalid(faults: list[ProblemError]) -> Problem:
+    if len(faults) <= MAX_LISTED_FAULTS:
+        return Problem.listing(problem_types.INVALID_BODY, faults)
+    # The search stops just above the number that is listed.
+    listed = faults[:MAX_LISTED_FAULTS]
+    detail = f"more than {len(listed)} faults, of which the first {len(listed)} are listed"
+    return Problem(problem_types.INVALID_BODY, detail, listed)
+
+
+def _malformed(reason: str) -> Problem:
+    detail = f"the body is not JSON: {reason}"[:300]
+    fault = ProblemError(pointer="", code=RequestFaultCode.MALFORMED, detail=detail)
+    return Problem(problem_types.MALFORMED_BODY, detail, [fault])

@@ -1,0 +1,75 @@
+"""If-Match and If-None-Match over strong tags."""
+
+from typing import Any
+
+import pytest
+from litestar import Request
+from litestar.testing import RequestFactory
+
+from service.web.conditional import entity_tag, is_unmodified, precondition
+from service.web.problem_types import INVALID_PARAMETERS
+from service.web.problems import Problem
+
+
+def request(**headers: str) -> Request[Any, Any, Any]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return RequestFactory().get("/", headers=named)
+
+
+@pytest.mark.parametrize(
+    ("header", "is_same"),
+    [
+        ('"2-b"', True),
+        ('W/"2-b"', True),
+        ('"1-a", "2-b"', True),
+        ('"1-a" ,W/"2-b"', True),
+        ("*", True),
+        ('"1-a"', False),
+        ('""', False),
+        ('"2-b,"', False),
+    ],
+)
+def test_a_version_the_caller_has_is_not_sent_again(header: str, is_same: bool) -> None:
+    assert is_unmodified(request(If_None_Match=header), "2-b") is is_same
+
+
+def test_without_a_header_everything_is_sent() -> None:
+    assert not is_unmodified(request(), "2-b")
+    assert precondition(request())(None)
+    assert precondition(request())("2-b")
+
+
+@pytest.mark.parametrize(
+    ("headers", "current", "permitted"),
+    [
+        ({"If_None_Match": "*"}, None, True),
+        ({"If_None_Match": "*"}, "2-b", False),
+        ({"If_None_Match": '"2-b"'}, "2-b", False),
+        ({"If_None_Match": '"1-a"'}, "2-b", True),
+        ({"If_Match": '"2-b"'}, "2-b", True),
+        ({"If_Match": '"1-a", "2-b"'}, "2-b", True),
+        ({"If_Match": '"1-a"'}, "2-b", False),
+        ({"If_Match": 'W/"2-b"'}, "2-b", False),
+        ({"If_Match": '"2-b"'}, None, False),
+        ({"If_Match": "*"}, "2-b", True),
+        ({"If_Match": "*"}, None, False),
+        ({"If_Match": "*", "If_None_Match": "*"}, "2-b", False),
+        ({"If_Match": "*", "If_None_Match": "*"}, None, False),
+    ],
+)
+def test_writes_are_guarded(headers: dict[str, str], current: str | None, permitted: bool) -> None:
+    assert precondition(request(**headers))(current) is permitted
+
+
+@pytest.mark.parametrize("header", ["2-b", '"2-b', '"a" "b"', '"a",', "", '*, "a"', '"ä"'])
+@pytest.mark.parametrize("name", ["If_Match", "If_None_Match"])
+def test_a_header_that_cannot_be_read_is_refused(name: str, header: str) -> None:
+    with pytest.raises(Problem) as caught:
+        precondition(request(**{name: header.encode("latin-1").decode("latin-1")}))
+    assert caught.value.problem_type is INVALID_PARAMETERS
+    (error,) = caught.value.errors
+    assert (error.where, error.pointer) == ("header", "/" + name.replace("_", "-"))
+
+
+def test_a_tag_is_quoted() -> None:
+    assert entity_tag("2-b") == '"2-b"'

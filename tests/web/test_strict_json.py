@@ -1,0 +1,274 @@
+"""Bodies are read strictly, every fault is named, and no body costs more than its size."""
+
+import json
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from service.web.problem_types import INVALID_BODY, MALFORMED_BODY
+from service.web.problems import MAX_LISTED_FAULTS, Problem
+from service.web.strict_json import MAX_DEPTH, check_value, decode_json
+
+
+class Hop(Struct, tag_field="kind", tag="hop", forbid_unknown_fields=True):
+    lanes: Annotated[int, Meta(ge=1, le=9)]
+
+
+class Leap(Struct, tag_field="kind", tag="leap", forbid_unknown_fields=True):
+    label: str
+
+
+class Body(Struct, forbid_unknown_fields=True, kw_only=True):
+    seconds: Annotated[float, Meta(gt=0, le=10)]
+    counts: Annotated[dict[str, int], Meta(max_length=20_000)] = {}
+    route: Annotated[list[Hop | Leap], Meta(max_length=10)] = []
+    name: Annotated[str, Meta(pattern=r"^[a-z]+$(?!\n)", max_length=5)] = "x"
+    plan: Leap | Annotated[str, Meta(pattern=r"^[a-z]+$(?!\n)")] | UnsetType = UNSET
+    note: int | str | None = None
+    anything: Any = None
+
+
+def refused(body: bytes) -> Problem:
+    with pytest.raises(Problem) as caught:
+        decode_json(body, Body)
+    return caught.value
+
+
+def pointers(problem: Problem) -> dict[str, str]:
+    return {error.pointer: error.code for error in problem.errors}
+
+
+def test_a_right_body_is_decoded() -> None:
+    body = b'{"seconds": 1, "route": [{"kind": "hop", "lanes": 2}], "plan": "abc"}'
+    assert decode_json(body, Body) == Body(seconds=1.0, route=[Hop(2)], plan="abc")
+
+
+def test_all_faults_are_listed_at_once() -> None:
+    body = {
+        "seconds": -1,
+        "counts": {"x": 2.0, "y/~": "2"},
+        "surplus": 1,
+        "route": [
+            {"kind": "hop", "lanes": "2"},
+            {"kind": "walk"},
+            {"lanes": 1},
+            {"kind": "leap", "label": 1, "lanes": 2},
+            7,
+        ],
+        "name": "ABC\n",
+        "plan": 7,
+        "note": 1.5,
+    }
+    problem = refused(json.dumps(body).encode())
+    assert problem.problem_type is INVALID_BODY
+    assert pointers(problem) == {
+        "/seconds": "out_of_range",
+        "/counts/x": "wrong_type",
+        "/counts/y~1~0": "wrong_type",
+        "/surplus": "unknown_field",
+        "/route/0/lanes": "wrong_type",
+        "/route/1/kind": "unknown_value",
+        "/route/2/kind": "missing_field",
+        "/route/3/label": "wrong_type",
+        "/route/3/lanes": "unknown_field",
+        "/route/4": "wrong_type",
+        "/name": "pattern_mismatch",
+        "/plan": "wrong_type",
+        "/note": "wrong_type",
+    }
+    assert problem.detail == "13 faults, all of them listed"
+
+
+def test_details_say_what_would_be_right() -> None:
+    problem = refused(b'{"seconds": 11, "name": "UPPER", "counts": {"a": 2.0}, "other": 1}')
+    assert [error.detail for error in problem.errors] == [
+        "this is at most 10; got 11",
+        "this is an integer; got 2.0",
+        "this matches ^[a-z]+$; got 'UPPER'",
+        "this field is unknown; known here are: anything, counts, name, note, plan, route, seconds",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "code"),
+    [
+        (b"{}", "/seconds", "missing_field"),
+        (b"[]", "", "wrong_type"),
+        (b"null", "", "wrong_type"),
+        (b'{"seconds": "2"}', "/seconds", "wrong_type"),
+        (b'{"seconds": true}', "/seconds", "wrong_type"),
+        (b'{"seconds": null}', "/seconds", "wrong_type"),
+        (b'{"seconds": 1e999}', "/seconds", "not_finite"),
+        (b'{"seconds": -1e999}', "/seconds", "not_finite"),
+        (b'{"seconds": 1' + b"0" * 5000 + b"}", "/seconds", "not_finite"),
+        (b'{"seconds": 1, "counts": {"a": 1e400}}', "/counts/a", "not_finite"),
+        (b'{"seconds": 1, "counts": {"a": 2.0}}', "/counts/a", "wrong_type"),
+        (b'{"seconds": 1, "counts": {"a": "2"}}', "/counts/a", "wrong_type"),
+        (b'{"seconds": 1, "counts": {"a": true}}', "/counts/a", "wrong_type"),
+        (b'{"seconds": 1, "note": "a\\u0000"}', "/note", "nul_character"),
+        (b'{"seconds": 1, "counts": {"a\\u0000": 1}}', "/counts/a\x00", "nul_character"),
+        (b'{"seconds": 1, "name": "abc\\n"}', "/name", "pattern_mismatch"),
+        (b'{"seconds": 1, "name": "abcdef"}', "/name", "length_out_of_bounds"),
+        (b'{"seconds": 1, "route": [{"kind": 1}]}', "/route/0/kind", "unknown_value"),
+        (b'{"seconds": 1, "plan": "AB"}', "/plan", "pattern_mismatch"),
+        (b'{"seconds": 1, "plan": {"kind": "leap"}}', "/plan/label", "missing_field"),
+    ],
+)
+def test_one_fault_has_one_pointer(body: bytes, pointer: str, code: str) -> None:
+    problem = refused(body)
+    assert problem.problem_type is INVALID_BODY
+    assert pointers(problem) == {pointer: code}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b'{"seconds": 1',
+        b'{"seconds": 1,}',
+        b'{"seconds": 1} {}',
+        b"{'seconds': 1}",
+        b'{"seconds": NaN}',
+        b'{"seconds": Infinity}',
+        b'{"seconds": -Infinity}',
+        b'{"seconds": 01}',
+        b'{"seconds": 1, "note": "\xff"}',
+        b'{"seconds": 1, "note": "a\x00"}',
+        b'{"seconds": 1, "note": "a\nb"}',
+        b'{"seconds": 1, "note": "\\ud800"}',
+        b'{"seconds": 1, "note": "\\udc00\\ud800"}',
+        b'{"seconds": 1, "note": "\\ud800\\u0041"}',
+        b'\xef\xbb\xbf{"seconds": 1}',
+        '{"seconds": 1}'.encode("utf-16"),
+        b'{"seconds": "x", "note": NaN}',
+        b'{"seconds": "x", ',
+    ],
+)
+def test_what_is_no_json_is_malformed(body: bytes) -> None:
+    problem = refused(body)
+    assert problem.problem_type is MALFORMED_BODY
+    assert pointers(problem) == {"": "malformed"}
+    assert len(problem.detail) <= 300
+
+
+def test_half_a_surrogate_pair_behind_a_wrong_type_is_named_too() -> None:
+    problem = refused(b'{"seconds": "x", "note": "\\ud800", "\\udc00": 1}')
+    assert pointers(problem) == {
+        "/seconds": "wrong_type",
+        "/note": "malformed",
+        "/?": "malformed",
+    }
+    msgspec.json.encode(list(problem.errors))
+
+
+def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
+    assert decode_json(b'{"seconds": 1, "note": "\\\\u0000"}', Body).note == "\\u0000"
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"a":'])
+@pytest.mark.parametrize("levels", [10_000, 300_000])
+def test_deep_nesting_is_refused(opening: bytes, levels: int) -> None:
+    problem = refused(opening * levels)
+    assert problem.problem_type is MALFORMED_BODY
+    assert pointers(problem) == {"": "too_deep"}
+
+
+def test_the_limit_of_nesting_is_exact_and_ignores_brackets_in_strings() -> None:
+    inside = MAX_DEPTH - 1
+    note = b'"' + b"[{" * 100 + b'\\"' + b"[" * 100 + b'"'
+    body = b'{"seconds": 1, "note": %b, "anything": %b%b}'
+    decode_json(body % (note, b"[" * inside, b"]" * inside), Body)
+    problem = refused(body % (note, b"[" * (inside + 1), b"]" * (inside + 1)))
+    assert pointers(problem) == {"": "too_deep"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'"' + b'\\"' * 500_000,
+        b"[" * 70 + b'"' + b'\\"' * 500_000,
+        b'{"a":"' + b"\\" * 1_000_001,
+        b"[" * 65 + b'"' + b"\\" * 999_999,
+        b"[]," * 300_000,
+        b'{"seconds": [' + b"1," * 500_000,
+        b'{"counts": {' + b",".join(b'"%d":"x"' % i for i in range(90_000)) + b"}}",
+        b'{"route": [' + b'{"kind":"hop","lanes":0},' * 40_000 + b"{}]}",
+        b'{"seconds": 1, "note": "' + b"\\u0000" * 100_000 + b'"}',
+        b'{"seconds": 1, "counts": {"' + b"k" * 900_000 + b'": "x"}}',
+    ],
+)
+def test_a_hostile_body_is_refused_briefly(body: bytes) -> None:
+    problem = refused(body)
+    assert 1 <= len(problem.errors) <= MAX_LISTED_FAULTS
+    assert len(msgspec.json.encode(list(problem.errors))) < 100_000
+
+
+def test_many_faults_are_cut_and_the_answer_says_so() -> None:
+    body = json.dumps({"seconds": 1, "counts": {f"k{i}": "x" for i in range(500)}}).encode()
+    problem = refused(body)
+    assert len(problem.errors) == MAX_LISTED_FAULTS
+    assert problem.detail == "more than 100 faults, of which the first 100 are listed"
+
+
+def test_a_large_body_names_its_first_fault_and_says_that_it_looked_no_further() -> None:
+    body = json.dumps({"seconds": 1, "counts": {f"k{i}": "x" for i in range(30_000)}}).encode()
+    problem = refused(body)
+    assert pointers(problem) == {"/counts": "invalid_value"}
+    assert problem.detail.endswith("too large to look for further faults")
+
+
+def test_a_value_is_checked_like_a_body_and_its_pointers_have_a_prefix() -> None:
+    assert check_value({"seconds": 2.5}, Body) == Body(seconds=2.5)
+    with pytest.raises(Problem) as caught:
+        check_value({"counts": {"a": 2.0}}, Body, ("patch", 0))
+    assert pointers(caught.value) == {
+        "/patch/0/counts/a": "wrong_type",
+        "/patch/0/seconds": "missing_field",
+    }
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["seconds", "counts", "route", "name", "plan", "note", "kind", "lanes"])
+            | st.text(max_size=3),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def outcome(body: bytes) -> Body | Problem:
+    try:
+        return decode_json(body, Body)
+    except Problem as problem:
+        return problem
+
+
+def assert_decoded_or_explained(body: bytes) -> None:
+    result = outcome(body)
+    if isinstance(result, Problem):
+        assert result.errors
+        assert all(error.detail for error in result.errors)
+        msgspec.json.encode(list(result.errors))
+    else:
+        assert result == msgspec.json.decode(body, type=Body)
+
+
+@given(json_values)
+def test_any_json_is_decoded_or_refused_with_faults(value: Any) -> None:
+    assert_decoded_or_explained(json.dumps(value).encode())
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
+    assert_decoded_or_explained(body)
