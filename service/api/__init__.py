@@ -1,0 +1,1 @@
+"""Thin controllers, one file per noun: parse, call one use case, render."""

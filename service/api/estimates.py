@@ -1,0 +1,291 @@
+"""Estimates: everything about a plan in one stored answer, and its timeline in four formats."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, FromQuery, JSONBody
+from msgspec import Meta
+
+from service.api.injection import InjectedServices
+from service.api.plan_questions import estimate_question, patched_plan
+from service.api.schemas.answers import answer
+from service.api.schemas.estimates import EstimateAnswer, estimate_terms
+from service.api.schemas.requests import EstimateRequest
+from service.api.schemas.timelines import (
+    TimelineAnswer,
+    check_size,
+    timeline_answer,
+    timeline_selection,
+)
+from service.app import estimates
+from service.app.estimates import EstimateQuestion
+from service.app.pricing import Priced, price
+from service.app.services import Services
+from service.core.estimates.estimate import estimate_plan
+from service.core.schedules.selection import Selection
+from service.core.schedules.timeline import Timeline
+from service.formats.timeline_csv import timeline_csv
+from service.formats.timeline_svg import timeline_svg
+from service.formats.timeline_text import timeline_text
+from service.web.conditional import entity_tag, is_unmodified
+from service.web.openapi import CONDITIONAL, EXAMPLE
+
+__all__ = ["estimate_routes", "render_estimate"]
+
+AnyRequest = Request[Any, Any, Any]
+
+Digest = FromPath[
+    Annotated[
+        str,
+        Meta(
+            max_length=100,
+            description="The `digest` of an estimate.",
+            examples=["sha256:3f1c"],
+        ),
+    ]
+]
+Ranks = FromQuery[
+    Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9]{1,6}(,[0-9]{1,6}){0,511}$(?!\n)",
+            max_length=3600,
+            description="Only these pipeline ranks, separated by commas.",
+            examples=["0,3"],
+        ),
+    ]
+    | None
+]
+FirstMicrobatch = FromQuery[
+    Annotated[int, Meta(ge=0, le=2**31, description="Only this microbatch and later ones.")] | None
+]
+LastMicrobatch = FromQuery[
+    Annotated[int, Meta(ge=0, le=2**31, description="Only this microbatch and earlier ones.")]
+    | None
+]
+FromSeconds = FromQuery[
+    Annotated[float, Meta(ge=0, le=1e7, description="Only what ends after this time.")] | None
+]
+ToSeconds = FromQuery[
+    Annotated[float, Meta(ge=0, le=1e7, description="Only what starts before this time.")] | None
+]
+
+_EXAMPLE = {"plan": "four-stages-before", "patch": {"workload": {"microbatches": 32}}}
+
+
+def render_estimate(priced: Priced, digest: str, question: EstimateQuestion) -> bytes:
+    """The bytes of an estimate's answer, a pure function of its inputs."""
+    estimate = estimate_plan(priced.simulated)
+    terms = estimate_terms(
+        estimate, digest, priced.prepared.document, question.asserted_iteration_seconds
+    )
+    content = answer(
+        EstimateAnswer, terms, priced, names_plan=False, also_left_out=estimate.not_represented
+    )
+    return msgspec.json.encode(content)
+
+
+@post(
+    "/v1/estimates",
+    operation_id="create_estimate",
+    summary="Estimate a plan",
+    tags=["estimates"],
+    status_code=201,
+    opt={EXAMPLE: _EXAMPLE},
+    responses={
+        201: ResponseSpec(EstimateAnswer, description="A new estimate"),
+        200: ResponseSpec(EstimateAnswer, description="The stored estimate of the same inputs"),
+    },
+)
+async def create_estimate(
+    services: InjectedServices, data: JSONBody[EstimateRequest]
+) -> Response[bytes]:
+    """A pure function of the patched plan, the documents it pins and the cost model's version.
+
+    Its digest names all of these; when the digest is known, the stored answer comes back and
+    nothing is simulated. `Stagefare-Plan` tells the revision of a plan that was asked for by name.
+    """
+    outcome = await estimates.create(
+        services, estimate_question(data), patched_plan, render_estimate
+    )
+    location = f"/v1/estimates/{outcome.stored.digest}"
+    headers = {"ETag": entity_tag(outcome.stored.digest), "Content-Location": location}
+    if outcome.created:
+        headers["Location"] = location
+    if outcome.plan_reference is not None:
+        headers["Stagefare-Plan"] = outcome.plan_reference
+    return Response(
+        outcome.stored.answer,
+        status_code=201 if outcome.created else 200,
+        media_type="application/json",
+        headers=headers,
+    )
+
+
+@get(
+    "/v1/estimates/{digest:str}",
+    operation_id="get_estimate",
+    summary="Read a stored estimate",
+    tags=["estimates"],
+    opt=CONDITIONAL,
+    responses={200: ResponseSpec(EstimateAnswer, description="The stored answer")},
+)
+async def get_estimate(
+    request: AnyRequest, services: InjectedServices, digest: Digest
+) -> Response[bytes]:
+    """The answer as it was computed, also when the cost model has changed since."""
+    stored = await estimates.get(services, digest)
+    headers = {"ETag": entity_tag(stored.digest)}
+    if is_unmodified(request, stored.digest):
+        return Response(b"", status_code=304, headers=headers)
+    return Response(stored.answer, media_type="application/json", headers=headers)
+
+
+async def _timeline(
+    services: Services, digest: str, selection: Selection, draw: Callable[[Priced], bytes]
+) -> bytes:
+    """Simulate a stored estimate's inputs again and draw the selected part of its timeline."""
+    prepared = await estimates.reprice(services, digest)
+
+    def draw_again() -> bytes:
+        priced = price(prepared)
+        check_size(priced.simulated.timeline, selection)
+        return draw(priced)
+
+    return await services.executor.run(draw_again)
+
+
+@get(
+    "/v1/estimates/{digest:str}/timeline",
+    operation_id="get_timeline",
+    summary="The timeline of an estimate",
+    tags=["estimates"],
+    responses={200: ResponseSpec(TimelineAnswer, description="Operations as columns")},
+)
+async def get_timeline(
+    services: InjectedServices,
+    digest: Digest,
+    ranks: Ranks = None,
+    first_microbatch: FirstMicrobatch = None,
+    last_microbatch: LastMicrobatch = None,
+    from_seconds: FromSeconds = None,
+    to_seconds: ToSeconds = None,
+) -> Response[bytes]:
+    """When every operation starts and ends, and what it waited for."""
+    selection = timeline_selection(
+        ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
+    )
+
+    def draw(priced: Priced) -> bytes:
+        timeline = priced.simulated.timeline
+        return msgspec.json.encode(timeline_answer(digest, timeline, selection))
+
+    content = await _timeline(services, digest, selection, draw)
+    return Response(content, media_type="application/json")
+
+
+@get(
+    "/v1/estimates/{digest:str}/timeline.csv",
+    operation_id="get_timeline_csv",
+    summary="The timeline as a table",
+    tags=["estimates"],
+    media_type="text/csv",
+)
+async def get_timeline_csv(
+    services: InjectedServices,
+    digest: Digest,
+    ranks: Ranks = None,
+    first_microbatch: FirstMicrobatch = None,
+    last_microbatch: LastMicrobatch = None,
+    from_seconds: FromSeconds = None,
+    to_seconds: ToSeconds = None,
+) -> bytes:
+    """One row an operation, as comma-separated values with a header."""
+    selection = timeline_selection(
+        ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
+    )
+    return await _timeline(
+        services,
+        digest,
+        selection,
+        lambda priced: timeline_csv(priced.simulated.timeline, selection).encode(),
+    )
+
+
+@get(
+    "/v1/estimates/{digest:str}/timeline.svg",
+    operation_id="get_timeline_svg",
+    summary="The timeline as a picture",
+    tags=["estimates"],
+    media_type="image/svg+xml",
+)
+async def get_timeline_svg(
+    services: InjectedServices,
+    digest: Digest,
+    ranks: Ranks = None,
+    first_microbatch: FirstMicrobatch = None,
+    last_microbatch: LastMicrobatch = None,
+    from_seconds: FromSeconds = None,
+    to_seconds: ToSeconds = None,
+) -> bytes:
+    """A row a rank, with fill, drain, utilisation and peak live activations beside it."""
+    selection = timeline_selection(
+        ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
+    )
+
+    def draw(priced: Priced) -> bytes:
+        estimate = estimate_plan(priced.simulated)
+        return timeline_svg(
+            priced.simulated.timeline,
+            selection,
+            bubble=estimate.bubble,
+            live=estimate.live,
+            cadence=estimate.cadence,
+            effects=estimate.other_microbatch_counts or (),
+        ).encode()
+
+    return await _timeline(services, digest, selection, draw)
+
+
+@get(
+    "/v1/estimates/{digest:str}/timeline.txt",
+    operation_id="get_timeline_text",
+    summary="The timeline as a slot table",
+    tags=["estimates"],
+    media_type="text/plain",
+)
+async def get_timeline_text(
+    services: InjectedServices,
+    digest: Digest,
+    ranks: Ranks = None,
+    first_microbatch: FirstMicrobatch = None,
+    last_microbatch: LastMicrobatch = None,
+    from_seconds: FromSeconds = None,
+    to_seconds: ToSeconds = None,
+) -> bytes:
+    """A column a slot, for plans whose times are multiples of one slot."""
+    selection = timeline_selection(
+        ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
+    )
+
+    def draw(priced: Priced) -> bytes:
+        estimate = estimate_plan(priced.simulated)
+        timeline: Timeline = priced.simulated.timeline
+        return timeline_text(
+            timeline, selection, bubble=estimate.bubble, live=estimate.live
+        ).encode()
+
+    return await _timeline(services, digest, selection, draw)
+
+
+estimate_routes = (
+    create_estimate,
+    get_estimate,
+    get_timeline,
+    get_timeline_csv,
+    get_timeline_svg,
+    get_timeline_text,
+)

@@ -1,0 +1,78 @@
+"""Profiles: the document routes and the import of profiles made by other tools."""
+
+from typing import Any
+
+from litestar import Request, Response, post
+from litestar.openapi.datastructures import ResponseSpec
+
+from service.api.documents import DocumentName, document_router, required_name
+from service.api.injection import InjectedServices
+from service.api.schemas.imports import ImportAnswer, ProfileImportFields, import_answer
+from service.app.documents import Change
+from service.app.imports import ProfileFile, import_profile
+from service.app.ports import DocumentKind
+from service.formats.documents.fields import or_none
+from service.web.forms import read_form
+from service.web.openapi import MULTIPART
+from service.web.responses import json_response
+
+__all__ = ["MAX_IMPORT_BYTES", "profiles"]
+
+MAX_IMPORT_BYTES = 16 * 2**20
+
+EXAMPLE_PROFILE = {
+    "device": "H100-SXM5-80GB",
+    "precision": "bf16",
+    "measurements": [
+        {
+            "layer": "block.*",
+            "microbatch_size": 1,
+            "sequence_length": 4096,
+            "forward_seconds": 0.0031,
+            "backward_seconds": 0.0062,
+            "saved_activation_bytes": 268435456,
+        }
+    ],
+}
+
+
+@post(
+    "/{name:str}/imports",
+    operation_id="import_profile",
+    summary="Import a profile",
+    opt={MULTIPART: ProfileImportFields},
+    request_max_body_size=MAX_IMPORT_BYTES,
+    responses={
+        201: ResponseSpec(ImportAnswer, description="A document was stored as a new revision"),
+        200: ResponseSpec(ImportAnswer, description="A dry run, or both documents were known"),
+    },
+)
+async def import_file(
+    request: Request[Any, Any, Any], services: InjectedServices, name: DocumentName
+) -> Response[bytes]:
+    """Reads a profile as another tool wrote it into a model and a profile, stored together or not
+    at all. The answer lists what was read, assumed and left out; what is refused is listed with
+    line numbers. Importing the same file again changes nothing.
+    """
+    profile_name = required_name(name)
+    content, fields = await read_form(request, ProfileImportFields)
+    file = ProfileFile(
+        content=content,
+        microbatch_size=fields.microbatch_size,
+        format=or_none(fields.format),
+        device=or_none(fields.device),
+        precision=or_none(fields.precision),
+    )
+    imported = await import_profile(
+        services,
+        file,
+        profile_name=profile_name,
+        model_name=or_none(fields.model_name) or profile_name,
+        dry_run=fields.dry_run,
+    )
+    stored = [part.stored for part in (imported.model, imported.profile) if part.stored]
+    is_new = any(part.change is not Change.UNCHANGED for part in stored)
+    return json_response(import_answer(imported), 201 if is_new else 200)
+
+
+profiles = document_router(DocumentKind.PROFILE, EXAMPLE_PROFILE, [import_file])

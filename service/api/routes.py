@@ -1,0 +1,33 @@
+"""Every route of the API."""
+
+from litestar.types import ControllerRouterHandler
+
+from service.api.calculations import calculations
+from service.api.estimates import estimate_routes
+from service.api.health import get_liveness, get_readiness
+from service.api.measurements import list_measurements
+from service.api.models import models
+from service.api.plans import plans
+from service.api.problems import get_problem_page
+from service.api.profiles import profiles
+from service.api.queues import backlog
+from service.api.topologies import topologies
+
+__all__ = ["route_handlers"]
+
+
+def route_handlers() -> list[ControllerRouterHandler]:
+    """The handlers of all nouns; a new controller is added here."""
+    return [
+        topologies,
+        models,
+        profiles,
+        plans,
+        list_measurements,
+        *calculations,
+        *estimate_routes,
+        backlog,
+        get_problem_page,
+        get_liveness,
+        get_readiness,
+    ]

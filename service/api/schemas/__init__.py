@@ -1,0 +1,1 @@
+"""Wire types of requests and answers, one file per noun."""

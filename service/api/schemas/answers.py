@@ -1,0 +1,158 @@
+"""What every calculation says about itself: what it used, assumed, represented and left out."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from service.app.pricing import Priced
+from service.core.plans.plan import Placed, Statement
+
+__all__ = [
+    "Context",
+    "Pin",
+    "PlacedRank",
+    "StatementOut",
+    "WorkloadOut",
+    "answer",
+    "answer_type",
+    "statements",
+]
+
+
+class Pin(msgspec.Struct, kw_only=True, frozen=True):
+    """A stored document this answer used, at the revision it used."""
+
+    kind: Annotated[str, Meta(description="Kind of document, as in its route.", examples=["plans"])]
+    reference: Annotated[str, Meta(description="name@revision", examples=["two-dgx-h100@1"])]
+    digest: Annotated[str, Meta(description="Digest of the revision's canonical content.")]
+
+
+class PlacedRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One rank, its coordinates in each parallel dimension, and the device it runs on."""
+
+    rank: Annotated[int, Meta(ge=0)]
+    coordinates: Annotated[
+        dict[str, int], Meta(description="Coordinate by dimension (tensor, context, ...).")
+    ]
+    device: Annotated[
+        str | msgspec.UnsetType, Meta(description="Absent when the plan names no topology.")
+    ] = msgspec.UNSET
+
+
+class WorkloadOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The batch as resolved: the size that was given is held fixed, the other follows."""
+
+    microbatches: Annotated[int, Meta(ge=1, description="Microbatches of one iteration.")]
+    microbatch_size: Annotated[
+        int | msgspec.UnsetType, Meta(description="Samples in one microbatch of one replica.")
+    ] = msgspec.UNSET
+    global_batch_size: Annotated[
+        int | msgspec.UnsetType, Meta(description="Samples of one iteration over all replicas.")
+    ] = msgspec.UNSET
+    sequence_length: Annotated[
+        int | msgspec.UnsetType, Meta(description="Tokens of one sample.")
+    ] = msgspec.UNSET
+    held_fixed: Annotated[
+        str | msgspec.UnsetType,
+        Meta(description="microbatch_size or global_batch_size, whichever the plan gives."),
+    ] = msgspec.UNSET
+
+
+class StatementOut(msgspec.Struct, kw_only=True, frozen=True):
+    """Something the answer says about itself."""
+
+    code: Annotated[str, Meta(description="Stable, for machines.")]
+    detail: Annotated[str, Meta(description="A sentence, for people.")]
+
+
+class Context(msgspec.Struct, kw_only=True, frozen=True):
+    """The part that all answers of the calculations share."""
+
+    model_version: Annotated[
+        str, Meta(description="Version of the cost model; the same inputs under it repeat exactly.")
+    ]
+    pins: Annotated[list[Pin], Meta(description="Stored documents this answer used.")]
+    workload: WorkloadOut
+    placement: Annotated[list[PlacedRank], Meta(description="Every rank, resolved.")]
+    assumptions: Annotated[
+        list[StatementOut], Meta(description="What was taken for granted to compute this.")
+    ]
+    represented: Annotated[
+        list[StatementOut], Meta(description="Operations and resources the numbers include.")
+    ]
+    not_represented: Annotated[
+        list[StatementOut], Meta(description="What the numbers leave out; unknown is not zero.")
+    ]
+
+
+def answer_type(name: str, terms: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The wire type of an answer: the fields of `terms` and those of `Context`, side by side.
+
+    Structs can't inherit from two bases with fields, and an estimate nests the terms without the
+    context, so the flat answers are put together here.
+    """
+    fields: list[tuple[str, Any, Any] | tuple[str, Any]] = [
+        (field.name, field.type) for field in msgspec.structs.fields(Context)
+    ]
+    return msgspec.defstruct(
+        name, fields, bases=(terms,), kw_only=True, frozen=True, module=__name__
+    )
+
+
+def statements(items: Sequence[Statement]) -> list[StatementOut]:
+    """Core statements as wire statements."""
+    return [StatementOut(code=item.code, detail=item.detail) for item in items]
+
+
+def _placed(placed: Placed) -> PlacedRank:
+    return PlacedRank(
+        rank=placed.rank,
+        coordinates={dimension.value: at for dimension, at in placed.coordinates},
+        device=msgspec.UNSET if placed.device is None else placed.device,
+    )
+
+
+def answer(
+    type_: type[msgspec.Struct],
+    terms: msgspec.Struct,
+    priced: Priced,
+    *,
+    names_plan: bool = True,
+    also_left_out: Sequence[Statement] = (),
+) -> msgspec.Struct:
+    """The terms with the context of the priced plan, as the answer's type.
+
+    `also_left_out` adds to what is not represented. `names_plan` says whether a stored plan is
+    named among the pins: an estimate depends on the content of its plan alone, whatever name it
+    was asked for by.
+    """
+    resolved = priced.resolved
+    context = Context(
+        model_version=priced.model_version,
+        pins=[
+            Pin(kind=pin.kind.value, reference=pin.reference, digest=pin.digest)
+            for pin in (priced.pins if names_plan else priced.prepared.pins)
+        ],
+        workload=WorkloadOut(
+            microbatches=resolved.plan.workload.microbatches,
+            **_known(
+                microbatch_size=resolved.microbatch_size,
+                global_batch_size=resolved.global_batch_size,
+                sequence_length=resolved.sequence_length,
+                held_fixed=resolved.held_fixed,
+            ),
+        ),
+        placement=[_placed(placed) for placed in resolved.placement],
+        assumptions=statements(priced.assumptions),
+        represented=statements(priced.represented),
+        not_represented=statements((*priced.not_represented, *also_left_out)),
+    )
+    fields = {name: getattr(terms, name) for name in terms.__struct_fields__}
+    fields |= {name: getattr(context, name) for name in context.__struct_fields__}
+    return type_(**fields)
+
+
+def _known(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

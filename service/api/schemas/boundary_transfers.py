@@ -1,0 +1,307 @@
+"""Wire types of the boundary transfers: what crosses each cut, on which path, and how long."""
+
+from collections.abc import Sequence
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from service.api.schemas.answers import answer_type
+from service.core.estimates.bounds import boundary_transfers as pinned_transfers
+from service.core.estimates.simulation import SimulatedPlan
+from service.core.estimates.transfers import TransferExposure
+from service.core.plans.plan import Boundary, RankPair
+from service.core.schedules.program import StageEdge
+from service.core.topology.bounds import link_loads
+from service.core.topology.paths import PhysicalPath
+from service.core.units import to_seconds
+
+__all__ = [
+    "BoundaryDirection",
+    "BoundaryOut",
+    "BoundaryTransfers",
+    "BoundaryTransfersAnswer",
+    "Hop",
+    "PairDirection",
+    "PairOut",
+    "PathOut",
+    "SharedLink",
+    "TensorOut",
+    "boundary_transfers_terms",
+]
+
+T = TypeVar("T")
+Unset = msgspec.UnsetType
+
+
+class Hop(msgspec.Struct, kw_only=True, frozen=True):
+    """One directed link of a path."""
+
+    source: str
+    target: str
+    kind: Annotated[str, Meta(description="nvlink, pcie, host_bridge, socket, network, fabric")]
+    bandwidth_bytes_per_second: Annotated[float, Meta(gt=0, description="Nominal, this direction.")]
+
+
+class PathOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The pinned physical path between two devices."""
+
+    hops: list[Hop]
+    bottleneck: Annotated[
+        str | Unset, Meta(description="The narrowest link; absent on an empty path.")
+    ] = msgspec.UNSET
+    bandwidth_bytes_per_second: Annotated[
+        float | Unset, Meta(description="Nominal, of the bottleneck: what bounds use.")
+    ] = msgspec.UNSET
+    effective_bytes_per_second: Annotated[
+        float | Unset, Meta(description="What predictions use; nominal where nothing is measured.")
+    ] = msgspec.UNSET
+    latency_floor_seconds: Annotated[float, Meta(ge=0, description="Guaranteed; used in bounds.")]
+    latency_seconds: Annotated[float, Meta(ge=0, description="Typical; used in predictions.")]
+    equal_cost_alternatives: Annotated[
+        int, Meta(ge=0, description="Other allowed paths of equal distance and bandwidth.")
+    ]
+
+
+class PairDirection(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One direction between two ranks, for one microbatch."""
+
+    path: Annotated[PathOut | Unset, Meta(description="Absent without a topology.")] = msgspec.UNSET
+    lower_bound_seconds: Annotated[
+        float | Unset, Meta(description="Absent when the bytes or the path are not known.")
+    ] = msgspec.UNSET
+    transfer_seconds: Annotated[
+        float | Unset, Meta(description="Predicted; absent when it is counted as zero unknown.")
+    ] = msgspec.UNSET
+
+
+class PairOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Two ranks that exchange the payload of a boundary."""
+
+    source_rank: Annotated[int, Meta(ge=0)]
+    target_rank: Annotated[int, Meta(ge=0)]
+    source_device: str | Unset = msgspec.UNSET
+    target_device: str | Unset = msgspec.UNSET
+    forward: PairDirection
+    backward: PairDirection | Unset = msgspec.UNSET
+
+
+class TensorOut(msgspec.Struct, kw_only=True, frozen=True):
+    """A tensor that crosses, in bytes one rank sends for one microbatch."""
+
+    name: str
+    produced_stage: Annotated[int, Meta(ge=0)]
+    consumed_stages: list[int]
+    forward_bytes: Annotated[int, Meta(ge=0)]
+    backward_bytes: Annotated[int, Meta(ge=0, description="Of its gradient; 0 when it needs none.")]
+
+
+class BoundaryDirection(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One direction of a boundary over the iteration; times of its slowest rank pair."""
+
+    bytes: Annotated[
+        int | Unset, Meta(description="One rank pair, one microbatch; absent when not known.")
+    ] = msgspec.UNSET
+    lower_bound_seconds: Annotated[
+        float | Unset,
+        Meta(description="Of one microbatch; nominal capacity, latency floors, nothing else."),
+    ] = msgspec.UNSET
+    transfer_seconds: Annotated[float, Meta(ge=0, description="Predicted, of one microbatch.")]
+    messages_per_iteration: Annotated[int, Meta(ge=0, description="Per rank pair.")]
+    messages_per_second: Annotated[float, Meta(ge=0, description="Mean over the iteration.")]
+    exposed_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="Delay of consumers over the iteration that the transfers alone cause.",
+        ),
+    ]
+    hidden_seconds: Annotated[float, Meta(ge=0, description="Transfer time that delayed nobody.")]
+
+
+class SharedLink(msgspec.Struct, kw_only=True, frozen=True):
+    """A directed link that several rank pairs use; in `latency` mode nobody waits for it."""
+
+    link: str
+    kind: str
+    bandwidth_bytes_per_second: Annotated[float, Meta(gt=0)]
+    pairs: Annotated[
+        list[str], Meta(description="sender->receiver of each user, as ranks: 3->4 or back, 4->3.")
+    ]
+    bytes_per_microbatch: Annotated[int, Meta(ge=0, description="All users together.")]
+    lower_bound_seconds: Annotated[
+        float, Meta(ge=0, description="Least time this link needs for one microbatch of all users.")
+    ]
+
+
+class BoundaryOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What one stage hands to a later one, and what comes back."""
+
+    source_stage: Annotated[int, Meta(ge=0)]
+    target_stage: Annotated[int, Meta(ge=0)]
+    origin: Annotated[
+        str,
+        Meta(description="Source of the transfer time: given, path (bytes on it), assumed_zero."),
+    ]
+    tensors: Annotated[
+        list[TensorOut] | Unset, Meta(description="Absent when the plan gives costs itself.")
+    ] = msgspec.UNSET
+    forward: BoundaryDirection
+    backward: Annotated[
+        BoundaryDirection | Unset, Meta(description="Absent when the schedule has no backward.")
+    ] = msgspec.UNSET
+    pairs: list[PairOut]
+
+
+class BoundaryTransfers(msgspec.Struct, kw_only=True, frozen=True):
+    """Every boundary, and the links that boundaries share."""
+
+    boundaries: list[BoundaryOut]
+    shared_links: list[SharedLink]
+
+
+BoundaryTransfersAnswer = answer_type("BoundaryTransfersAnswer", BoundaryTransfers)
+
+
+def boundary_transfers_terms(
+    simulated: SimulatedPlan, exposures: Sequence[TransferExposure]
+) -> BoundaryTransfers:
+    """The wire form of what crosses between the stages of a plan."""
+    by_edge = {(exposure.edge, exposure.forward): exposure for exposure in exposures}
+    makespan = to_seconds(simulated.timeline.makespan)
+    return BoundaryTransfers(
+        boundaries=[
+            _boundary(boundary, by_edge, makespan, backward=simulated.has_backward)
+            for boundary in simulated.resolved.boundaries
+        ],
+        shared_links=_shared_links(simulated),
+    )
+
+
+def _boundary(
+    boundary: Boundary,
+    exposures: dict[tuple[StageEdge, bool], TransferExposure],
+    makespan: float,
+    *,
+    backward: bool,
+) -> BoundaryOut:
+    edge = StageEdge(boundary.source, boundary.target)
+    forward_bounds = [pair.forward_lower_bound_seconds for pair in boundary.pairs]
+    backward_bounds = [pair.backward_lower_bound_seconds for pair in boundary.pairs]
+    return BoundaryOut(
+        source_stage=boundary.source,
+        target_stage=boundary.target,
+        origin=boundary.origin.value,
+        tensors=msgspec.UNSET
+        if boundary.tensors is None
+        else [
+            TensorOut(
+                name=tensor.name,
+                produced_stage=tensor.produced_stage,
+                consumed_stages=list(tensor.consumed_stages),
+                forward_bytes=tensor.forward_bytes,
+                backward_bytes=tensor.backward_bytes,
+            )
+            for tensor in boundary.tensors
+        ],
+        forward=_direction(
+            boundary.forward_bytes,
+            forward_bounds,
+            boundary.forward_picoseconds,
+            exposures[edge, True],
+            makespan,
+        ),
+        backward=_direction(
+            boundary.backward_bytes,
+            backward_bounds,
+            boundary.backward_picoseconds,
+            exposures[edge, False],
+            makespan,
+        )
+        if backward
+        else msgspec.UNSET,
+        pairs=[_pair(pair, backward=backward) for pair in boundary.pairs],
+    )
+
+
+def _direction(
+    payload_bytes: int | None,
+    bounds: Sequence[float | None],
+    picoseconds: int,
+    exposure: TransferExposure,
+    makespan: float,
+) -> BoundaryDirection:
+    known = [bound for bound in bounds if bound is not None]
+    return BoundaryDirection(
+        bytes=_or_unset(payload_bytes),
+        lower_bound_seconds=max(known) if known else msgspec.UNSET,
+        transfer_seconds=to_seconds(picoseconds),
+        messages_per_iteration=exposure.messages,
+        messages_per_second=exposure.messages / makespan,
+        exposed_seconds=to_seconds(exposure.exposed_picoseconds),
+        hidden_seconds=to_seconds(exposure.hidden_picoseconds),
+    )
+
+
+def _pair(pair: RankPair, *, backward: bool) -> PairOut:
+    return PairOut(
+        source_rank=pair.source_rank,
+        target_rank=pair.target_rank,
+        source_device=_or_unset(pair.source_device),
+        target_device=_or_unset(pair.target_device),
+        forward=PairDirection(
+            path=_path(pair.forward_path),
+            lower_bound_seconds=_or_unset(pair.forward_lower_bound_seconds),
+            transfer_seconds=_or_unset(pair.forward_transfer_seconds),
+        ),
+        backward=PairDirection(
+            path=_path(pair.backward_path),
+            lower_bound_seconds=_or_unset(pair.backward_lower_bound_seconds),
+            transfer_seconds=_or_unset(pair.backward_transfer_seconds),
+        )
+        if backward
+        else msgspec.UNSET,
+    )
+
+
+def _path(path: PhysicalPath | None) -> PathOut | Unset:
+    if path is None:
+        return msgspec.UNSET
+    return PathOut(
+        hops=[
+            Hop(
+                source=link.source,
+                target=link.target,
+                kind=link.kind.value,
+                bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
+            )
+            for link in path.links
+        ],
+        bottleneck=msgspec.UNSET if path.bottleneck is None else path.bottleneck.name,
+        bandwidth_bytes_per_second=_or_unset(path.bandwidth_bytes_per_second),
+        effective_bytes_per_second=_or_unset(path.effective_bytes_per_second),
+        latency_floor_seconds=path.latency_floor_seconds,
+        latency_seconds=path.latency_seconds,
+        equal_cost_alternatives=path.equal_cost_alternatives,
+    )
+
+
+def _shared_links(simulated: SimulatedPlan) -> list[SharedLink]:
+    """Directed links that more than one sender and receiver use, for one microbatch of each."""
+    pinned = pinned_transfers(simulated)
+    loads = link_loads([transfer for _, transfer in pinned])
+    return [
+        SharedLink(
+            link=load.link.name,
+            kind=load.link.kind.value,
+            bandwidth_bytes_per_second=load.link.bandwidth_bytes_per_second,
+            pairs=[pinned[number][0] for number in load.transfers],
+            bytes_per_microbatch=load.total_bytes,
+            lower_bound_seconds=load.lower_bound_seconds,
+        )
+        for load in loads.shared
+    ]
+
+
+def _or_unset(value: T | None) -> T | Unset:
+    return msgspec.UNSET if value is None else value

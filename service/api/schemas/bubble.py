@@ -1,0 +1,106 @@
+"""Wire types of the bubble: where the time of the ranks goes."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from service.api.schemas.answers import answer_type
+from service.core.schedules.bubble import REPLAY_SEQUENCE
+from service.core.schedules.bubble import Bubble as CoreBubble
+from service.core.units import exact_seconds, to_seconds
+
+__all__ = ["Bubble", "BubbleAnswer", "BubbleRank", "ClosedForm", "bubble_terms"]
+
+
+class BubbleRank(msgspec.Struct, kw_only=True, frozen=True):
+    """One pipeline rank. All seconds but the utilisation add up to the makespan."""
+
+    rank: Annotated[int, Meta(ge=0, description="Pipeline rank.")]
+    utilisation_fraction: Annotated[float, Meta(ge=0, le=1)]
+    busy_seconds: Annotated[float, Meta(ge=0)]
+    send_seconds: Annotated[float, Meta(ge=0, description="Own time spent sending; 0 here.")]
+    fill_seconds: Annotated[float, Meta(ge=0, description="Before the first operation.")]
+    drain_seconds: Annotated[float, Meta(ge=0, description="After the last operation.")]
+    dependency_wait_seconds: Annotated[float, Meta(ge=0)]
+    transfer_wait_seconds: Annotated[float, Meta(ge=0)]
+    contention_wait_seconds: Annotated[float, Meta(ge=0, description="Queueing; 0 here.")]
+
+
+class ClosedForm(msgspec.Struct, kw_only=True, frozen=True):
+    """A published formula that holds for this plan, beside the simulation."""
+
+    formula: Annotated[str, Meta(description="Of the makespan.")]
+    makespan_seconds: Annotated[float, Meta(ge=0, description="By the formula.")]
+    utilisation_fraction: Annotated[float, Meta(ge=0, le=1)]
+    holds_for: Annotated[str, Meta(description="The conditions, all met by this plan.")]
+
+
+class Bubble(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Idle time of one iteration. The four terms add up to makespan minus ideal; signed."""
+
+    makespan_seconds: Annotated[float, Meta(ge=0, description="From time 0 to the last end.")]
+    span_seconds: Annotated[
+        float, Meta(ge=0, description="Longest time from a rank's first start to its last end.")
+    ]
+    ideal_seconds: Annotated[
+        float, Meta(ge=0, description="Microbatches x mean work of a rank: no idle time at all.")
+    ]
+    idle_fraction: Annotated[float, Meta(ge=0, le=1, description="1 - busy / (makespan x ranks)")]
+    span_idle_fraction: Annotated[float, Meta(ge=0, le=1, description="1 - busy / (span x ranks)")]
+    overhead_ratio: Annotated[float, Meta(description="(makespan - ideal) / ideal")]
+    ideal_utilisation: ClosedForm | msgspec.UnsetType = msgspec.UNSET
+    structural_seconds: Annotated[
+        float, Meta(description="Fill and drain of the order itself, stages equal, transfers free.")
+    ]
+    imbalance_seconds: Annotated[float, Meta(description="Added by unequal stages.")]
+    transfer_seconds: Annotated[float, Meta(description="Added by transfers.")]
+    contention_seconds: Annotated[float, Meta(description="Added by queues on links; 0 here.")]
+    split_sequence: Annotated[
+        list[str],
+        Meta(description="The order of the replays; another order splits differently."),
+    ]
+    ranks: list[BubbleRank]
+
+
+BubbleAnswer = answer_type("BubbleAnswer", Bubble)
+
+
+def bubble_terms(bubble: CoreBubble) -> Bubble:
+    """The wire form of a plan's bubble."""
+    closed = bubble.ideal_utilisation
+    return Bubble(
+        makespan_seconds=to_seconds(bubble.makespan),
+        span_seconds=to_seconds(bubble.span),
+        ideal_seconds=exact_seconds(bubble.ideal),
+        idle_fraction=bubble.idle_fraction,
+        span_idle_fraction=bubble.span_idle_fraction,
+        overhead_ratio=bubble.overhead_ratio,
+        ideal_utilisation=msgspec.UNSET
+        if closed is None
+        else ClosedForm(
+            formula=closed.formula,
+            makespan_seconds=to_seconds(closed.makespan),
+            utilisation_fraction=closed.utilisation,
+            holds_for=closed.conditions,
+        ),
+        structural_seconds=exact_seconds(bubble.excess.structural),
+        imbalance_seconds=exact_seconds(bubble.excess.imbalance),
+        transfer_seconds=exact_seconds(bubble.excess.transfer),
+        contention_seconds=exact_seconds(bubble.excess.contention),
+        split_sequence=list(REPLAY_SEQUENCE),
+        ranks=[
+            BubbleRank(
+                rank=rank.rank,
+                utilisation_fraction=rank.utilisation,
+                busy_seconds=to_seconds(rank.busy),
+                send_seconds=to_seconds(rank.send),
+                fill_seconds=to_seconds(rank.fill),
+                drain_seconds=to_seconds(rank.drain),
+                dependency_wait_seconds=to_seconds(rank.dependency_wait),
+                transfer_wait_seconds=to_seconds(rank.transfer_wait),
+                contention_wait_seconds=to_seconds(rank.contention_wait),
+            )
+            for rank in bubble.ranks
+        ],
+    )

@@ -1,0 +1,137 @@
+"""Wire types of the stage cadence."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from service.api.schemas.answers import answer_type
+from service.core.estimates.simulation import SimulatedPlan
+from service.core.schedules.cadence import Cadence as CoreCadence
+from service.core.schedules.cadence import PhaseCadence
+from service.core.units import exact_seconds, to_seconds
+
+__all__ = ["Cadence", "CadenceAnswer", "CadenceStage", "CycleStep", "SteadyPhase", "cadence_terms"]
+
+
+class CadenceStage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What one microbatch costs one stage."""
+
+    stage: Annotated[int, Meta(ge=0)]
+    rank: Annotated[int, Meta(ge=0, description="Pipeline rank that runs the stage.")]
+    layers: Annotated[
+        list[str] | msgspec.UnsetType, Meta(description="Absent when the plan gives costs itself.")
+    ] = msgspec.UNSET
+    forward_seconds: Annotated[float, Meta(ge=0)]
+    backward_seconds: Annotated[float, Meta(ge=0)]
+    recompute_seconds: Annotated[float, Meta(ge=0)]
+    transfer_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description=(
+                "Predicted time of what this stage sends forward for one microbatch (the longest "
+                "when it sends to several stages). Waiting, not work: no part of work_seconds."
+            ),
+        ),
+    ]
+    work_seconds: Annotated[float, Meta(ge=0, description="Forward, backward and recompute.")]
+    provenance: Annotated[
+        str, Meta(description="Where the times came from: given, measured or assumed.")
+    ]
+
+
+class CycleStep(msgspec.Struct, kw_only=True, frozen=True):
+    """One operation of a cycle, and the transfer that leads to the next one (0 when local)."""
+
+    kind: Annotated[str, Meta(description="forward, backward or recompute")]
+    stage: Annotated[int, Meta(ge=0)]
+    seconds: Annotated[float, Meta(ge=0)]
+    transfer_seconds: Annotated[float, Meta(ge=0)]
+    microbatches: Annotated[
+        int, Meta(description="How many microbatches later the next step's operation is.")
+    ]
+
+
+class SteadyPhase(msgspec.Struct, kw_only=True, frozen=True):
+    """The pace of one phase of the iteration, and the cycle of waits that sets it."""
+
+    kinds: Annotated[list[str], Meta(description="Kinds of operations that run in this phase.")]
+    seconds_per_microbatch: Annotated[float, Meta(ge=0)]
+    cycle: Annotated[list[CycleStep], Meta(description="No cycle of waits is slower.")]
+
+
+class Cadence(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """How often a microbatch can leave the pipeline, and what holds it back."""
+
+    stages: list[CadenceStage]
+    slowest_stage: Annotated[
+        int, Meta(ge=0, description="The stage with the most work; the first of equals.")
+    ]
+    bound_seconds: Annotated[
+        float,
+        Meta(ge=0, description="Lower bound of the cadence: the work of the busiest rank."),
+    ]
+    steady_seconds: Annotated[
+        float | msgspec.UnsetType,
+        Meta(
+            description=(
+                "Predicted seconds that each further microbatch adds once the pipeline is full: "
+                "the maximum cycle mean of the order, transfers included. Phases that follow one "
+                "another add up. Absent when the phases need not follow one another."
+            ),
+        ),
+    ] = msgspec.UNSET
+    steady_phases: Annotated[
+        list[SteadyPhase], Meta(description="What sets steady_seconds, phase by phase.")
+    ]
+
+
+CadenceAnswer = answer_type("CadenceAnswer", Cadence)
+
+
+def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
+    """The wire form of a plan's cadence."""
+    resolved = simulated.resolved
+    sends = [0] * len(resolved.stages)
+    for boundary in resolved.boundaries:
+        sends[boundary.source] = max(sends[boundary.source], boundary.forward_picoseconds)
+    stages = [
+        CadenceStage(
+            stage=stage.stage,
+            rank=stage.rank,
+            layers=list(priced.layers) if priced.layers else msgspec.UNSET,
+            forward_seconds=to_seconds(stage.forward),
+            backward_seconds=to_seconds(stage.backward),
+            recompute_seconds=to_seconds(stage.recompute),
+            transfer_seconds=to_seconds(send),
+            work_seconds=to_seconds(stage.work),
+            provenance=priced.provenance.value,
+        )
+        for stage, priced, send in zip(cadence.stages, resolved.stages, sends, strict=True)
+    ]
+    steady = cadence.steady
+    return Cadence(
+        stages=stages,
+        slowest_stage=cadence.slowest_stage,
+        bound_seconds=to_seconds(cadence.bound),
+        steady_seconds=msgspec.UNSET if steady is None else exact_seconds(steady.per_microbatch),
+        steady_phases=[] if steady is None else [_phase(phase) for phase in steady.phases],
+    )
+
+
+def _phase(phase: PhaseCadence) -> SteadyPhase:
+    return SteadyPhase(
+        kinds=[kind.name.lower() for kind in phase.kinds],
+        seconds_per_microbatch=exact_seconds(phase.per_microbatch),
+        cycle=[
+            CycleStep(
+                kind=step.kind.name.lower(),
+                stage=step.stage,
+                seconds=to_seconds(step.duration),
+                transfer_seconds=to_seconds(step.latency),
+                microbatches=step.microbatches,
+            )
+            for step in phase.cycle
+        ],
+    )

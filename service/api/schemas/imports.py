@@ -1,0 +1,109 @@
+"""Wire types of imports: the fields beside the file, and what was made of it."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from service.app.imports import Imported, ImportedDocument
+
+__all__ = ["ImportAnswer", "ImportedPart", "LeftOutLine", "ProfileImportFields", "import_answer"]
+
+_Words = Annotated[str, Meta(min_length=1, max_length=127, pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)")]
+
+
+class ProfileImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """The fields of the form beside the part `file`."""
+
+    microbatch_size: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**53 - 1,
+            description="Samples of one microbatch the profile was taken at; the file can't say.",
+            examples=[64],
+        ),
+    ]
+    format: (
+        Annotated[
+            Literal["pipedream"],
+            Meta(description="The file's format; recognised by its content when absent."),
+        ]
+        | UnsetType
+    ) = UNSET
+    device: (
+        Annotated[_Words, Meta(description="The device measured on.", examples=["V100"])]
+        | UnsetType
+    ) = UNSET
+    precision: (
+        Annotated[_Words, Meta(description="The precision measured in.", examples=["fp32"])]
+        | UnsetType
+    ) = UNSET
+    model_name: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)",
+                description="Name of the model that is made; the profile's name when absent.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    dry_run: Annotated[bool, Meta(description="Read and check only; store nothing.")] = False
+
+
+class LeftOutLine(Struct, kw_only=True, frozen=True):
+    """Something the file says that the documents do not hold."""
+
+    line: Annotated[int, Meta(ge=1, description="Line of the file, counted from 1")]
+    detail: str
+
+
+class ImportedPart(Struct, kw_only=True, frozen=True):
+    """One of the documents made from the file."""
+
+    name: Annotated[str, Meta(description="The name it is stored under")]
+    digest: Annotated[str, Meta(description="Digest of its canonical content")]
+    summary: Annotated[dict[str, Any], Meta(description="The document in a few numbers")]
+    revision: Annotated[int, Meta(ge=1, description="Absent in a dry run")] | UnsetType = UNSET
+    change: (
+        Annotated[
+            Literal["created", "appended", "unchanged"], Meta(description="Absent in a dry run")
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class ImportAnswer(Struct, kw_only=True, frozen=True):
+    """What was read, assumed and left out, and the documents made of it."""
+
+    format: Annotated[str, Meta(description="The format the file was read as")]
+    dry_run: bool
+    read: Annotated[dict[str, Any], Meta(description="What was read, in a few numbers")]
+    assumptions: Annotated[list[str], Meta(description="What the file can't say, in sentences")]
+    left_out: list[LeftOutLine]
+    model: ImportedPart
+    profile: ImportedPart
+
+
+def import_answer(imported: Imported) -> ImportAnswer:
+    """An import as it goes over the wire."""
+    return ImportAnswer(
+        format=imported.format,
+        dry_run=imported.profile.stored is None,
+        read=imported.facts,
+        assumptions=list(imported.assumptions),
+        left_out=[LeftOutLine(line=item.line, detail=item.detail) for item in imported.left_out],
+        model=_part(imported.model),
+        profile=_part(imported.profile),
+    )
+
+
+def _part(made: ImportedDocument) -> ImportedPart:
+    stored = made.stored
+    return ImportedPart(
+        name=made.name,
+        digest=made.checked.digest,
+        summary=made.checked.examined.summary,
+        revision=UNSET if stored is None else stored.revision.number,
+        change=UNSET if stored is None else stored.change.value,
+    )

@@ -1,0 +1,98 @@
+"""Wire types of a timeline: its operations as columns."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.schedules.program import OpKind
+from service.core.schedules.selection import Selection
+from service.core.schedules.timeline import Timeline
+from service.core.units import to_seconds
+
+__all__ = [
+    "MAX_TIMELINE_OPERATIONS",
+    "TimelineAnswer",
+    "check_size",
+    "timeline_answer",
+    "timeline_selection",
+]
+
+# Some ten megabytes of JSON or CSV; filters show the rest.
+MAX_TIMELINE_OPERATIONS = 200_000
+
+
+class TimelineAnswer(msgspec.Struct, kw_only=True, frozen=True):
+    """The selected operations as columns of equal length, rank after rank, each in its order."""
+
+    digest: Annotated[str, Meta(description="Of the estimate.")]
+    schedule: str
+    ranks: Annotated[int, Meta(ge=1, description="Pipeline ranks of the whole timeline.")]
+    microbatches: Annotated[int, Meta(ge=1)]
+    operations: Annotated[int, Meta(ge=1, description="Of the whole timeline.")]
+    makespan_seconds: Annotated[float, Meta(ge=0)]
+    rank: list[int]
+    kind: Annotated[list[str], Meta(description="forward, backward or recompute")]
+    stage: list[int]
+    microbatch: list[int]
+    start_seconds: list[float]
+    end_seconds: list[float]
+    waited_for: Annotated[
+        list[str],
+        Meta(
+            description=(
+                "What the start waited for: an operation of another rank by stage, kind and "
+                "microbatch (2B7), `rank` for the rank's operation before it, `start` for time 0."
+            )
+        ),
+    ]
+
+
+def timeline_selection(
+    ranks: str | None,
+    first_microbatch: int | None,
+    last_microbatch: int | None,
+    start_seconds: float | None,
+    end_seconds: float | None,
+) -> Selection:
+    """The part of a timeline that query parameters ask for."""
+    return Selection(
+        ranks=None if ranks is None else frozenset(int(rank) for rank in ranks.split(",")),
+        first_microbatch=first_microbatch,
+        last_microbatch=last_microbatch,
+        start=None if start_seconds is None else round(start_seconds * 1e12),
+        end=None if end_seconds is None else round(end_seconds * 1e12),
+    )
+
+
+def check_size(timeline: Timeline, selection: Selection) -> None:
+    """Refuse a selection of more than `MAX_TIMELINE_OPERATIONS` operations."""
+    count = len(selection.operations(timeline))
+    if count > MAX_TIMELINE_OPERATIONS:
+        detail = (
+            f"one answer holds {MAX_TIMELINE_OPERATIONS} operations; {count} are selected: "
+            "choose ranks, microbatches or a time window"
+        )
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, (), detail)])
+
+
+def timeline_answer(digest: str, timeline: Timeline, selection: Selection) -> TimelineAnswer:
+    """The wire form of the selected part of a timeline."""
+    program, run = timeline.program, timeline.run
+    chosen = selection.operations(timeline)
+    return TimelineAnswer(
+        digest=digest,
+        schedule=program.schedule,
+        ranks=program.ranks,
+        microbatches=program.microbatches,
+        operations=program.operations,
+        makespan_seconds=to_seconds(timeline.makespan),
+        rank=program.rank[chosen].tolist(),
+        kind=[OpKind(kind).name.lower() for kind in program.kind[chosen].tolist()],
+        stage=program.stage[chosen].tolist(),
+        microbatch=program.microbatch[chosen].tolist(),
+        start_seconds=[to_seconds(at) for at in run.start[chosen].tolist()],
+        end_seconds=[to_seconds(at) for at in run.end[chosen].tolist()],
+        waited_for=[timeline.waited_for(operation) for operation in chosen.tolist()],
+    )

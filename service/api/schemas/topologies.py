@@ -1,0 +1,84 @@
+"""Wire types of expanded clusters: every device and every directed link."""
+
+from typing import Annotated, TypeVar
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from service.core.topology.cluster import Link, LinkKind, Vertex, VertexKind
+
+__all__ = ["DeviceEntry", "LinkEntry", "device_entry", "link_entry"]
+
+T = TypeVar("T")
+
+
+class DeviceEntry(Struct, kw_only=True, frozen=True):
+    """A device or a switch of the cluster. What is absent is unknown."""
+
+    name: Annotated[str, Meta(description="host/device, or the name of a switch")]
+    kind: VertexKind
+    host: Annotated[str, Meta(description="Absent for switches of the fabric")] | UnsetType = UNSET
+    product: Annotated[str, Meta(description="Product name")] | UnsetType = UNSET
+    rail: Annotated[int, Meta(ge=0, description="Number of its rail")] | UnsetType = UNSET
+    memory_bytes: Annotated[int, Meta(ge=1, description="Memory in bytes")] | UnsetType = UNSET
+    memory_bytes_per_second: (
+        Annotated[float, Meta(gt=0, description="Memory bandwidth, bytes per second")] | UnsetType
+    ) = UNSET
+    peak_flops: (
+        Annotated[
+            dict[str, float], Meta(description="Dense peak rate by dtype, operations per second")
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class LinkEntry(Struct, kw_only=True, frozen=True):
+    """One direction of a link. What is absent is unknown."""
+
+    source: Annotated[str, Meta(description="Where it starts: a device or a switch")]
+    target: Annotated[str, Meta(description="Where it ends")]
+    kind: LinkKind
+    bandwidth_bytes_per_second: Annotated[
+        float, Meta(gt=0, description="Nominal, of all lanes together, in this direction")
+    ]
+    effective_bytes_per_second: (
+        Annotated[float, Meta(gt=0, description="What predictions use")] | UnsetType
+    ) = UNSET
+    measured_bytes_per_second: (
+        Annotated[float, Meta(gt=0, description="What was observed")] | UnsetType
+    ) = UNSET
+    latency_floor_seconds: Annotated[float, Meta(ge=0, description="Guaranteed; 0 when nothing is")]
+    latency_seconds: Annotated[float, Meta(ge=0, description="Typical")] | UnsetType = UNSET
+    lanes: Annotated[int, Meta(ge=1, description="Cables or lanes the link is made of")]
+
+
+def device_entry(vertex: Vertex) -> DeviceEntry:
+    """A vertex as it goes over the wire."""
+    return DeviceEntry(
+        name=vertex.name,
+        kind=vertex.kind,
+        host=_known(vertex.host),
+        product=_known(vertex.product),
+        rail=_known(vertex.rail),
+        memory_bytes=_known(vertex.memory_bytes),
+        memory_bytes_per_second=_known(vertex.memory_bytes_per_second),
+        peak_flops=dict(vertex.peak_flops) if vertex.peak_flops else UNSET,
+    )
+
+
+def link_entry(link: Link) -> LinkEntry:
+    """A directed link as it goes over the wire."""
+    return LinkEntry(
+        source=link.source,
+        target=link.target,
+        kind=link.kind,
+        bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
+        effective_bytes_per_second=_known(link.effective_bytes_per_second),
+        measured_bytes_per_second=_known(link.measured_bytes_per_second),
+        latency_floor_seconds=link.latency_floor_seconds,
+        latency_seconds=_known(link.latency_seconds),
+        lanes=link.lanes,
+    )
+
+
+def _known(value: T | None) -> T | UnsetType:
+    return UNSET if value is None else value

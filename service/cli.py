@@ -1,0 +1,272 @@
+"""The command line: the same use cases as over HTTP, on this machine's database.
+
+Heavy imports stand inside the commands, so that `stagefare --help` answers at once.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from service.settings import Settings, SettingsError, read_settings
+
+if TYPE_CHECKING:
+    from service.app.imports import ProfileFile
+    from service.app.pricing import PlanQuestion, Priced
+    from service.app.services import Services
+
+__all__ = ["main"]
+
+T = TypeVar("T")
+
+EXAMPLE_PLAN = "gpt-two-hosts"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="stagefare")
+def main() -> None:
+    """What a distributed training plan costs, before anyone books the cluster.
+
+    Stagefare stores cluster topologies and profiled layer costs, and computes for a proposed
+    pipeline plan: stage cadence, bubble, lower bounds of boundary transfers on the physical path
+    and peak live activations. Settings are the STAGEFARE_ environment variables.
+    """
+
+
+@main.command()
+@click.option("--check", is_flag=True, help="Do everything but serve, then exit.")
+@click.option("--with-examples", is_flag=True, help="Store the example documents, price one plan.")
+def serve(check: bool, with_examples: bool) -> None:
+    """Migrate the database and serve the HTTP API."""
+    settings = _migrated_settings()
+    if with_examples:
+        click.echo(_with_services(settings, _store_and_price_examples), nl=False)
+    if check:
+        return
+    import uvicorn
+
+    from service.main import create_app
+
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    base = f"http://{host}:{settings.port}"
+    click.echo(f"\nServing {base} (stop with Ctrl-C)")
+    click.echo(f"  the contract  {base}/openapi.json")
+    click.echo(f"  the plans     {base}/v1/plans")
+    click.echo(f"  readiness     {base}/readyz")
+    uvicorn.run(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        log_level=settings.log_level.value,
+        access_log=False,
+        server_header=False,
+    )
+
+
+@main.command()
+@click.argument("plan")
+@click.option("--patch", help="A JSON merge patch of the plan, for a what-if question.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as HTTP gives it.")
+def estimate(plan: str, patch: str | None, as_json: bool) -> None:
+    """Price PLAN: a JSON file, - for standard input, or the name of a stored plan."""
+    body: dict[str, Any] = {"plan": _plan_argument(plan)}
+    if patch is not None:
+        try:
+            body["patch"] = json.loads(patch)
+        except ValueError as error:
+            raise click.ClickException(f"--patch is no JSON: {error}") from error
+    settings = _migrated_settings()
+    click.echo(_with_services(settings, lambda services: _estimate(services, body, as_json)))
+
+
+@main.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--name", required=True, help="Name of the profile, and of its model.")
+@click.option("--model-name", help="Another name for the model.")
+@click.option(
+    "--microbatch-size",
+    type=click.IntRange(1, 2**31),
+    required=True,
+    help="Samples of one profiled batch, which the file does not say.",
+)
+@click.option("--device", help="What it was measured on.")
+@click.option("--precision", help="What it was measured in.")
+@click.option("--dry-run", is_flag=True, help="Read and report, but store nothing.")
+def import_(
+    file: Path,
+    name: str,
+    model_name: str | None,
+    microbatch_size: int,
+    device: str | None,
+    precision: str | None,
+    dry_run: bool,
+) -> None:
+    """Import FILE, a PipeDream graph.txt, as a model and a profile."""
+    from service.app.imports import ProfileFile
+    from service.app.references import NAME_RULE, parse_name
+
+    model_name = model_name or name
+    for option, value in (("--name", name), ("--model-name", model_name)):
+        if parse_name(value) is None:
+            raise click.ClickException(f"{option} is {NAME_RULE}; got {value!r}")
+    profile = ProfileFile(
+        file.read_bytes(), microbatch_size=microbatch_size, device=device, precision=precision
+    )
+    settings = _migrated_settings()
+    use = partial(_import, profile=profile, name=name, model_name=model_name, dry_run=dry_run)
+    click.echo(_with_services(settings, use))
+
+
+@main.command()
+def migrate() -> None:
+    """Bring the database to the schema of this version."""
+    _migrated_settings()
+    click.echo("The database has the schema of this version.")
+
+
+@main.command()
+def openapi() -> None:
+    """Print the OpenAPI document of the HTTP API."""
+    from service.api.contract import openapi_bytes
+
+    sys.stdout.buffer.write(openapi_bytes())
+
+
+def _plan_argument(plan: str) -> Any:
+    """A file's JSON, or the text itself as a reference."""
+    if plan != "-" and not Path(plan).is_file():
+        return plan
+    text = sys.stdin.read() if plan == "-" else Path(plan).read_text("utf-8")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.ClickException(f"{plan} is no JSON: {error}") from error
+
+
+def _migrated_settings() -> Settings:
+    """The settings, with the database they name at the schema of this version."""
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        raise click.ClickException("\n".join(error.problems)) from error
+    from service.store.migrate import upgrade
+
+    settings.data_dir.mkdir(parents=True, exist_ok=True)
+    asyncio.run(upgrade(settings.database_url))
+    return settings
+
+
+def _with_services(settings: Settings, use: Callable[["Services"], Awaitable[T]]) -> T:
+    """Run one use of the services; what they refuse ends the command with every fault named."""
+    from service.app.errors import AppError
+    from service.core.errors import InvalidInput
+    from service.main import open_services
+    from service.web.problems import Problem, json_pointer
+
+    async def run() -> T:
+        async with open_services(settings) as services:
+            return await use(services)
+
+    try:
+        return asyncio.run(run())
+    except InvalidInput as error:
+        _refuse([f"{json_pointer(fault.path)}: {fault.detail}" for fault in error.faults])
+    except Problem as error:
+        _refuse([f"{fault.pointer}: {fault.detail}" for fault in error.errors] or [error.detail])
+    except AppError as error:
+        _refuse([error.detail])
+
+
+def _refuse(faults: list[str]) -> NoReturn:
+    raise click.ClickException("\n".join(["this can't be computed:", *faults]))
+
+
+async def _estimate(services: "Services", body: dict[str, Any], as_json: bool) -> str:
+    from service.api.estimates import render_estimate
+    from service.api.plan_questions import estimate_question, patched_plan
+    from service.api.schemas.requests import EstimateRequest
+    from service.app.estimates import create
+    from service.web.strict_json import decode_json
+
+    request: EstimateRequest = decode_json(json.dumps(body).encode(), EstimateRequest)
+    question = estimate_question(request)
+    if as_json:
+        outcome = await create(services, question, patched_plan, render_estimate)
+        return outcome.stored.answer.decode()
+    title = request.plan if isinstance(request.plan, str) else "the plan"
+    return await _report(services, question.plan, title)
+
+
+async def _report(services: "Services", question: "PlanQuestion", title: str) -> str:
+    from service.api.plan_questions import patched_plan
+    from service.app.pricing import prepare, price
+
+    prepared = await prepare(services, question, patched_plan)
+    return await services.executor.run(lambda: _tables(price(prepared), title))
+
+
+def _tables(priced: "Priced", title: str) -> str:
+    from service.core.estimates.estimate import estimate_plan
+    from service.formats.estimate_report import estimate_report
+
+    result = estimate_plan(priced.simulated)
+    stored = priced.prepared.stored_plan
+    plan = priced.resolved.plan
+    heading = (
+        f"{title if stored is None else stored.reference}: {plan.schedule.kind}, "
+        f"{len(priced.resolved.stages)} stages, {plan.workload.microbatches} microbatches, "
+        f"{plan.degrees.world_size} ranks"
+    )
+    left_out = (*priced.not_represented, *result.not_represented)
+    return estimate_report(result, heading, priced.assumptions, left_out)
+
+
+async def _import(
+    services: "Services", *, profile: "ProfileFile", name: str, model_name: str, dry_run: bool
+) -> str:
+    from service.app.imports import import_profile
+
+    imported = await import_profile(
+        services, profile, profile_name=name, model_name=model_name, dry_run=dry_run
+    )
+    lines = [f"Read a {imported.format} file:"]
+    lines += [f"  {fact.replace('_', ' ')}: {value}" for fact, value in imported.facts.items()]
+    for heading, entries in (
+        ("Assumed", imported.assumptions),
+        ("Left out", [f"line {entry.line}: {entry.detail}" for entry in imported.left_out]),
+    ):
+        if entries:
+            lines += ["", f"{heading}:", *(f"  - {entry}" for entry in entries)]
+    for noun, document in (("model", imported.model), ("profile", imported.profile)):
+        if document.stored is None:
+            lines.append(f"Nothing stored: {noun} {document.name} was only read.")
+        else:
+            reference = document.stored.revision.reference
+            lines.append(f"{noun.capitalize()} {reference}: {document.stored.change.value}.")
+    return "\n".join(lines)
+
+
+async def _store_and_price_examples(services: "Services") -> str:
+    """Store what examples/ holds (equal content changes nothing) and price one plan of it."""
+    from service.app import documents
+    from service.app.document_kinds import DOCUMENT_TYPES
+    from service.app.documents import Change
+    from service.app.pricing import PlanQuestion
+    from service.resources import resource_folder
+    from service.web.strict_json import decode_json
+
+    counts = dict.fromkeys(Change, 0)
+    for kind, document_type in DOCUMENT_TYPES.items():
+        for file in sorted((resource_folder("examples") / kind.value).glob("*.json")):
+            document: Any = decode_json(file.read_bytes(), document_type.struct)
+            stored = await documents.put(services, kind, file.stem, document)
+            counts[stored.change] += 1
+    total = sum(counts.values())
+    new = total - counts[Change.UNCHANGED]
+    heading = f"Example documents: {total}, of which {new} stored now.\n\n"
+    return heading + await _report(services, PlanQuestion(EXAMPLE_PLAN), EXAMPLE_PLAN)

@@ -1,0 +1,174 @@
+"""Builds the running service: the only place that knows the engine, the stores and the executor."""
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+from litestar import Litestar
+from litestar.di import Provide
+
+from service.api.contract import get_openapi
+from service.api.routes import route_handlers
+from service.app.clusters import ClusterCache
+from service.app.ports import Clock, DocumentKind, Executor, Storage
+from service.app.services import Services
+from service.core.schedules.simulate import warm_up
+from service.settings import Settings
+from service.store import migrate
+from service.store.engine import create_engine
+from service.store.unit_of_work import SqlStorage, SystemClock
+from service.web.application import Application
+from service.web.guards import refuse_bad_parameters, refuse_unacceptable
+from service.web.problems import EXCEPTION_HANDLERS
+from service.web.strict_json import StrictRequest
+
+__all__ = ["KernelExecutor", "create_app", "open_services"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("stagefare")
+
+MAX_BODY_BYTES = 2**20
+MAX_FORM_PARTS = 32
+# Kernels release the interpreter lock; more threads than this only take turns away from requests.
+KERNEL_THREADS = 2
+
+
+class KernelExecutor:
+    """Threads of their own for long work, so that it does not fill the event loop's pool."""
+
+    def __init__(self, threads: int = KERNEL_THREADS) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kernel")
+
+    async def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The function's result; its exception is raised here."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+    def close(self) -> None:
+        """Wait for what runs, and end the threads."""
+        self._pool.shutdown(cancel_futures=True)
+
+
+@asynccontextmanager
+async def open_services(settings: Settings) -> AsyncIterator[Services]:
+    """The services on the database the settings name, for uses without HTTP.
+
+    The database must have been migrated.
+    """
+    async with AsyncExitStack() as resources:
+        yield _build_services(settings, resources, asyncio.Event())
+
+
+def create_app(
+    settings: Settings,
+    *,
+    storage: Storage | None = None,
+    clock: Clock | None = None,
+    executor: Executor | None = None,
+) -> Litestar:
+    """The application on the database the settings name, or on what is passed instead.
+
+    The database must have been migrated; `/readyz` says so when it is not.
+    """
+    resources = AsyncExitStack()
+    warm = asyncio.Event()
+    services = _build_services(
+        settings, resources, warm, storage=storage, clock=clock, executor=executor
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+        async with resources:
+            await services.executor.run(warm_up)
+            warm.set()
+            _settle_memory()
+            yield
+
+    def provide_services() -> Services:
+        return services
+
+    return Application(
+        route_handlers=[*route_handlers(), get_openapi],
+        dependencies={"services": Provide(provide_services, sync_to_thread=False)},
+        exception_handlers=EXCEPTION_HANDLERS,
+        guards=[refuse_bad_parameters, refuse_unacceptable],
+        lifespan=[lifespan],
+        request_class=StrictRequest,
+        request_max_body_size=MAX_BODY_BYTES,
+        multipart_form_part_limit=MAX_FORM_PARTS,
+        # The service serves its committed document; the framework's logging would log bodies.
+        openapi_config=None,
+        logging_config=None,
+    )
+
+
+def _build_services(
+    settings: Settings,
+    resources: AsyncExitStack,
+    warm: asyncio.Event,
+    *,
+    storage: Storage | None = None,
+    clock: Clock | None = None,
+    executor: Executor | None = None,
+) -> Services:
+    """The services, with what must be closed after them put on `resources`."""
+    clock = SystemClock() if clock is None else clock
+    if executor is None:
+        own_executor = KernelExecutor()
+        resources.callback(own_executor.close)
+        executor = own_executor
+    database_url = None
+    if storage is None:
+        database_url = settings.database_url
+        engine = create_engine(database_url)
+        resources.push_async_callback(engine.dispose)
+        storage = SqlStorage(engine, clock=clock)
+    return Services(
+        storage=storage,
+        executor=executor,
+        clock=clock,
+        clusters=ClusterCache(executor),
+        missing=_readiness(storage, database_url, warm),
+    )
+
+
+def _readiness(
+    storage: Storage, database_url: str | None, warm: asyncio.Event
+) -> Callable[[], Awaitable[tuple[str, ...]]]:
+    """What the service still waits for. The schema is looked at until it is right once."""
+    is_migrated = database_url is None
+
+    async def missing() -> tuple[str, ...]:
+        nonlocal is_migrated
+        waiting = [] if warm.is_set() else ["the kernels are being compiled"]
+        try:
+            if database_url is not None and not is_migrated:
+                is_migrated = await migrate.current(database_url) == migrate.head()
+            if not is_migrated:
+                waiting.append("the database is not migrated: run `stagefare migrate`")
+            else:
+                async with storage.reading() as unit:
+                    await unit.documents.page(DocumentKind.PLAN, 1)
+        except Exception as error:
+            # Whatever it is (a refused password, say), the answer is that it is not ready.
+            logger.warning("not ready: %s", error)
+            waiting.append("the database does not answer")
+        return tuple(waiting)
+
+    return missing
+
+
+def _settle_memory() -> None:
+    """Keep collections away from what start-up has made.
+
+    A full collection over the imported modules stops the event loop for half a second; nothing of
+    it ever becomes garbage.
+    """
+    if gc.get_freeze_count() == 0:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)

@@ -1,0 +1,183 @@
+"""Estimates over HTTP: content addressed, complete, with a timeline in four formats."""
+
+import csv
+import io
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from xml.etree import ElementTree
+
+import httpx
+import pytest
+
+from tests.api.price_requests import FOUR_LINES, cadence_plan, store_documents, two_host_plan
+
+CountRows = Callable[[], Awaitable[dict[str, int]]]
+
+BEFORE = cadence_plan(18, 18, 25, 18)
+
+
+async def estimate(client: httpx.AsyncClient, **request: Any) -> httpx.Response:
+    response = await client.post("/v1/estimates", json=request)
+    assert response.status_code in {200, 201}, response.text
+    return response
+
+
+async def test_a_known_digest_is_answered_with_the_stored_answer(
+    client: httpx.AsyncClient, count_rows: CountRows
+) -> None:
+    first = await estimate(client, plan=BEFORE)
+    assert first.status_code == 201
+    digest = first.json()["digest"]
+    assert first.headers["etag"] == f'"{digest}"'
+    assert first.headers["location"] == f"/v1/estimates/{digest}"
+    again = await estimate(client, plan=BEFORE)
+    assert again.status_code == 200
+    assert again.content == first.content
+    assert again.headers["content-location"] == f"/v1/estimates/{digest}"
+    assert (await count_rows())["estimates"] == 1
+
+    read = await client.get(f"/v1/estimates/{digest}")
+    assert (read.status_code, read.content) == (200, first.content)
+    tag = read.headers["etag"]
+    unmodified = await client.get(f"/v1/estimates/{digest}", headers={"If-None-Match": tag})
+    assert (unmodified.status_code, unmodified.content) == (304, b"")
+
+
+async def test_the_answer_holds_every_term(client: httpx.AsyncClient) -> None:
+    await store_documents(client)
+    plan = two_host_plan("host0/gpu0", "host1/gpu0")
+    answer = (await estimate(client, plan=plan)).json()
+    assert answer["plan"]["topology"] == "two-hosts@1"
+    assert answer["iteration_seconds"] == answer["bubble"]["makespan_seconds"]
+    assert answer["samples_per_second"] == pytest.approx(8 / answer["iteration_seconds"])
+    assert answer["tokens_per_second"] == pytest.approx(8 * 1024 / answer["iteration_seconds"])
+    names = [bound["name"] for bound in answer["lower_bounds"]]
+    assert names == [
+        "dependency_path",
+        "busiest_device",
+        "busiest_device_with_path",
+        "busiest_link",
+    ]
+    for bound in answer["lower_bounds"]:
+        assert bound["witness"]
+        assert bound["assumes"]
+        assert bound["routing"] in {"pinned", "any"}
+        if bound["mode"] == "latency":
+            assert bound["seconds"] <= answer["iteration_seconds"]
+            assert not bound["above_prediction"]
+    path = answer["critical_path"]
+    shares = sum(path["stage_seconds"]) + sum(t["seconds"] for t in path["transfer_seconds"])
+    assert shares == pytest.approx(answer["iteration_seconds"])
+    counts = [entry["microbatches"] for entry in answer["other_microbatch_counts"]]
+    assert counts == [4, 8, 16]
+    assert {stage["provenance"] for stage in answer["cadence"]["stages"]} == {"measured"}
+
+
+async def test_an_asserted_time_gets_a_verdict(client: httpx.AsyncClient) -> None:
+    for asserted, verdict in (
+        (0.3, "below_lower_bound"),
+        (0.44, "below_prediction"),
+        (0.5, "not_below_prediction"),
+    ):
+        answer = await estimate(client, plan=BEFORE, asserted_iteration_seconds=asserted)
+        assert answer.json()["verdict"]["verdict"] == verdict
+
+
+async def test_a_plan_by_name_and_the_same_plan_inline_are_one_estimate(
+    client: httpx.AsyncClient,
+) -> None:
+    stored = await client.put("/v1/plans/before", json={**BEFORE, "description": "words"})
+    assert stored.status_code == 201
+    named = await estimate(client, plan="before")
+    assert named.headers["stagefare-plan"] == "before@1"
+    inline = await estimate(client, plan=BEFORE)
+    assert inline.status_code == 200
+    assert inline.json()["digest"] == named.json()["digest"]
+    assert "stagefare-plan" not in inline.headers
+
+
+async def test_an_estimate_outlives_the_archiving_of_what_it_pins(
+    client: httpx.AsyncClient,
+) -> None:
+    await store_documents(client)
+    plan = two_host_plan("host0/gpu0", "host1/gpu0")
+    digest = (await estimate(client, plan=plan)).json()["digest"]
+    for path in ("topologies/two-hosts", "models/chain", "profiles/chain-h100"):
+        assert (await client.delete(f"/v1/{path}")).status_code == 204
+    assert (await client.get(f"/v1/estimates/{digest}/timeline")).status_code == 200
+    assert (await client.post("/v1/estimates", json={"plan": plan})).status_code == 422
+
+
+async def test_the_timeline_in_each_format(client: httpx.AsyncClient) -> None:
+    plan = {**FOUR_LINES, "workload": {"microbatches": 4}}
+    digest = (await estimate(client, plan=plan)).json()["digest"]
+    base = f"/v1/estimates/{digest}/timeline"
+
+    columns = (await client.get(base)).json()
+    assert columns["operations"] == 16
+    assert columns["makespan_seconds"] == pytest.approx(0.09)
+    assert columns["waited_for"][0] == "start"
+
+    response = await client.get(f"{base}.csv")
+    assert response.headers["content-type"].startswith("text/csv")
+    rows = list(csv.DictReader(io.StringIO(response.text)))
+    assert [int(row["rank"]) for row in rows] == columns["rank"]
+    assert [float(row["start_seconds"]) for row in rows] == columns["start_seconds"]
+
+    response = await client.get(f"{base}.svg")
+    assert response.headers["content-type"].startswith("image/svg+xml")
+    assert ElementTree.fromstring(response.text).tag.endswith("svg")
+
+    response = await client.get(f"{base}.txt")
+    assert response.headers["content-type"].startswith("text/plain")
+    assert "F0" in response.text
+    assert "80.0%" in response.text
+
+
+async def test_a_part_of_a_timeline(client: httpx.AsyncClient) -> None:
+    digest = (await estimate(client, plan=FOUR_LINES)).json()["digest"]
+    base = f"/v1/estimates/{digest}/timeline"
+    part = (await client.get(f"{base}?ranks=1&first_microbatch=2&last_microbatch=3")).json()
+    assert set(part["rank"]) == {1}
+    assert set(part["microbatch"]) == {2, 3}
+    window = (await client.get(f"{base}?from_seconds=0.01&to_seconds=0.02")).json()
+    assert all(end > 0.01 for end in window["end_seconds"])
+    assert all(start < 0.02 for start in window["start_seconds"])
+    for query in (
+        "ranks=a",
+        "first_microbatch=-1",
+        "to_seconds=NaN",
+        "colour=red",
+        "ranks=0&ranks=1",
+    ):
+        for suffix in ("", ".csv", ".svg", ".txt"):
+            response = await client.get(f"{base}{suffix}?{query}")
+            assert response.status_code == 400, (query, response.text)
+            assert response.headers["content-type"] == "application/problem+json"
+
+
+async def test_unknown_estimates_are_not_found(client: httpx.AsyncClient) -> None:
+    for name in ("sha256:0", "nothing", "%00", "a" * 300):
+        for suffix in ("", "/timeline", "/timeline.svg", "/timeline.csv", "/timeline.txt"):
+            response = await client.get(f"/v1/estimates/{name}{suffix}")
+            assert response.status_code == 404, response.text
+            assert response.headers["content-type"] == "application/problem+json"
+
+
+async def test_long_timelines_ask_for_a_part(client: httpx.AsyncClient) -> None:
+    stages = [{"forward_seconds": 0.001, "backward_seconds": 0.002}] * 16
+    plan = {
+        "costs": {"stages": stages},
+        "schedule": {"kind": "gpipe"},
+        "workload": {"microbatches": 8000},
+    }
+    response = await estimate(client, plan=plan)
+    assert len(response.content) < 2**20
+    digest = response.json()["digest"]
+    whole = await client.get(f"/v1/estimates/{digest}/timeline")
+    assert whole.status_code == 422
+    assert "choose ranks" in whole.json()["detail"]
+    part = await client.get(f"/v1/estimates/{digest}/timeline?ranks=3&last_microbatch=9")
+    assert part.status_code == 200
+    assert len(json.loads(part.content)["rank"]) == 20

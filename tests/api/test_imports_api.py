@@ -1,0 +1,166 @@
+"""Importing a profile made by another tool, over HTTP."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+CountRows = Callable[[], Awaitable[dict[str, int]]]
+
+GRAPH = (
+    b"node1 -- Input0 -- forward_compute_time=9.000, backward_compute_time=0.000, "
+    b"activation_size=1024.0, parameter_size=0.000\n"
+    b"node2 -- Conv2d(3, 64) -- forward_compute_time=2.000, backward_compute_time=4.000, "
+    b"activation_size=2048.0, parameter_size=400.000\n"
+    b"node3 -- Linear(64, 10) -- forward_compute_time=1.000, backward_compute_time=2.000, "
+    b"activation_size=40.0, parameter_size=40.000\n"
+    b"\tnode1 -- node2\n"
+    b"\tnode2 -- node3\n"
+)
+URL = "/v1/profiles/small/imports"
+
+
+def graph_file(content: bytes = GRAPH) -> dict[str, tuple[str, bytes]]:
+    return {"file": ("graph.txt", content)}
+
+
+async def test_a_file_becomes_a_model_and_a_profile(
+    client: httpx.AsyncClient, count_rows: CountRows
+) -> None:
+    fields = {"microbatch_size": "4", "device": "V100", "precision": "fp32"}
+    imported = await client.post(URL, files=graph_file(), data=fields)
+    assert imported.status_code == 201
+    answer = imported.json()
+    assert (answer["format"], answer["dry_run"]) == ("pipedream", False)
+    assert answer["read"]["layers"] == 3
+    assert answer["read"]["forward_seconds"] == 0.003
+    assert any("microbatch_size 4" in sentence for sentence in answer["assumptions"])
+    assert [item["line"] for item in answer["left_out"]] == [1]  # the loader's time
+    for part in (answer["model"], answer["profile"]):
+        assert (part["name"], part["revision"], part["change"]) == ("small", 1, "created")
+    model = (await client.get("/v1/models/small")).json()
+    assert model["digest"] == answer["model"]["digest"]
+    assert model["summary"] == answer["model"]["summary"]
+    rows = (await client.get("/v1/measurements?profile=small")).json()["items"]
+    assert [(row["layer"], row["forward_seconds"]) for row in rows] == [
+        ("node2", 0.002),
+        ("node3", 0.001),
+    ]
+    assert {(row["device"], row["precision"], row["microbatch_size"]) for row in rows} == {
+        ("V100", "fp32", 4)
+    }
+
+    before = await count_rows()
+    again = await client.post(URL, files=graph_file(), data=fields)
+    assert (again.status_code, again.json()["profile"]["change"]) == (200, "unchanged")
+    assert await count_rows() == before
+
+
+async def test_a_dry_run_stores_nothing(client: httpx.AsyncClient, count_rows: CountRows) -> None:
+    before = await count_rows()
+    fields = {"microbatch_size": "4", "dry_run": "true", "format": "pipedream"}
+    looked = await client.post(URL, files=graph_file(), data=fields)
+    assert looked.status_code == 200
+    answer = looked.json()
+    assert answer["dry_run"]
+    assert "revision" not in answer["model"]
+    assert await count_rows() == before
+    stored = await client.post(URL, files=graph_file(), data={"microbatch_size": "4"})
+    assert stored.json()["profile"]["digest"] == answer["profile"]["digest"]
+
+
+async def test_the_model_can_have_a_name_of_its_own(client: httpx.AsyncClient) -> None:
+    fields = {"microbatch_size": "4", "model_name": "net"}
+    answer = (await client.post(URL, files=graph_file(), data=fields)).json()
+    assert (answer["model"]["name"], answer["profile"]["name"]) == ("net", "small")
+    assert (await client.get("/v1/models/small")).status_code == 404
+    assert (await client.get("/v1/models/net")).status_code == 200
+
+
+BROKEN = GRAPH.replace(b"=2.000, backward", b"=fast, backward", 1) + b"\tnode3 -- node9\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "fields", "status", "pointers"),
+    [
+        # A node that can't be read is missing at both of its edges.
+        (
+            graph_file(BROKEN),
+            {"microbatch_size": "4"},
+            422,
+            {f"/file/line/{line}" for line in (2, 4, 5, 6)},
+        ),
+        (graph_file(b"<xml/>"), {"microbatch_size": "4"}, 422, {"/file"}),
+        (graph_file(b""), {"microbatch_size": "4"}, 422, {"/file"}),
+        (graph_file(b"\0\xff"), {"microbatch_size": "4"}, 422, {"/file"}),
+        (graph_file(), {}, 400, {"/microbatch_size"}),
+        (graph_file(), {"microbatch_size": "0"}, 400, {"/microbatch_size"}),
+        (graph_file(), {"microbatch_size": "4.0"}, 400, {"/microbatch_size"}),
+        (graph_file(), {"microbatch_size": ["4", "5"]}, 400, {"/microbatch_size"}),
+        (graph_file(), {"microbatch_size": "4", "batch": "1"}, 400, {"/batch"}),
+        (graph_file(), {"microbatch_size": "4", "dry_run": "yes"}, 400, {"/dry_run"}),
+        (graph_file(), {"microbatch_size": "4", "format": "csv"}, 400, {"/format"}),
+        (graph_file(), {"microbatch_size": "4", "device": "a\0b"}, 400, {"/device"}),
+        (graph_file(), {"microbatch_size": "4", "model_name": "A"}, 400, {"/model_name"}),
+        ({"other": ("a", b"b")}, {"microbatch_size": "4"}, 400, {"/file", "/other"}),
+        ({"file": (None, GRAPH)}, {"microbatch_size": "4"}, 400, {"/file"}),
+    ],
+)
+async def test_a_bad_import_is_refused_and_leaves_nothing(
+    client: httpx.AsyncClient,
+    count_rows: CountRows,
+    files: Any,
+    fields: dict[str, Any],
+    status: int,
+    pointers: set[str],
+) -> None:
+    before = await count_rows()
+    response = await client.post(URL, files=files, data=fields)
+    assert response.status_code == status
+    assert {error["pointer"] for error in response.json()["errors"]} == pointers
+    assert await count_rows() == before
+
+
+BOUNDARY = {"Content-Type": "multipart/form-data; boundary=xx"}
+PART = b'--xx\r\nContent-Disposition: form-data; name="microbatch_size"'
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "slug"),
+    [
+        (b"{}", {"Content-Type": "application/json"}, 415, "unsupported-media-type"),
+        (b"", {}, 415, "unsupported-media-type"),
+        (b"", {"Content-Type": "multipart/form-data"}, 400, "malformed-request"),
+        (b"", BOUNDARY, 400, "invalid-body"),
+        (b"no form", BOUNDARY, 400, "malformed-request"),
+        (PART, BOUNDARY, 400, "malformed-request"),
+        (PART + b"\r\n\r\n4", BOUNDARY, 400, "malformed-request"),
+        (PART + b"\r\n\r\n\xff\r\n--xx--\r\n", BOUNDARY, 400, "malformed-request"),
+        (
+            PART + b"\r\nContent-Type: text/plain; charset=none\r\n\r\n4\r\n--xx--\r\n",
+            BOUNDARY,
+            400,
+            "malformed-request",
+        ),
+        (
+            (PART + b"\r\n\r\n4\r\n") * 100 + b"--xx--\r\n",
+            BOUNDARY,
+            400,
+            "malformed-request",
+        ),
+    ],
+)
+async def test_what_is_no_form_is_refused(
+    client: httpx.AsyncClient, content: bytes, headers: dict[str, str], status: int, slug: str
+) -> None:
+    response = await client.post(URL, content=content, headers=headers)
+    assert (response.status_code, response.json()["type"]) == (status, f"/problems/{slug}")
+
+
+async def test_an_import_needs_a_name(client: httpx.AsyncClient) -> None:
+    response = await client.post(
+        "/v1/profiles/Small/imports", files=graph_file(), data={"microbatch_size": "4"}
+    )
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["pointer"] == "/name"

@@ -1,0 +1,107 @@
+"""Through a real server on a loopback port: what the in-process transport can't show."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest_asyncio
+import uvicorn
+
+from service.main import MAX_BODY_BYTES, create_app
+from service.settings import read_settings
+from tests.app.fakes import FakeStorage
+
+JSON = {"Content-Type": "application/json"}
+
+
+class Live:
+    """A server and the storage behind it."""
+
+    def __init__(self, url: str, storage: FakeStorage) -> None:
+        self.url = url
+        self.storage = storage
+
+
+@pytest_asyncio.fixture
+async def live(tmp_path: Path) -> AsyncIterator[Live]:
+    storage = FakeStorage()
+    app = create_app(read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)}), storage=storage)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        while not server.started:
+            assert not serving.done()
+            await asyncio.sleep(0.01)
+        yield Live(f"http://127.0.0.1:{port}", storage)
+        server.should_exit = True
+        await serving
+
+
+async def chunks(size: int) -> AsyncIterator[bytes]:
+    for _ in range(size // 2**16):
+        yield b" " * 2**16
+    yield b"{}"
+
+
+async def test_a_body_over_the_limit_is_refused_declared_or_chunked(live: Live) -> None:
+    async with httpx.AsyncClient(base_url=live.url) as http:
+        declared = await http.put(
+            "/v1/plans/mine", content=b" " * (MAX_BODY_BYTES + 1), headers=JSON
+        )
+        chunked = await http.put("/v1/plans/mine", content=chunks(MAX_BODY_BYTES), headers=JSON)
+        within = await http.put("/v1/plans/mine", content=chunks(2**16), headers=JSON)
+    for response in (declared, chunked):
+        assert response.status_code == 413
+        assert response.json()["type"] == "/problems/payload-too-large"
+        assert response.headers["content-type"] == "application/problem+json"
+    assert within.status_code == 400
+    assert within.json()["type"] == "/problems/invalid-body"
+    assert not live.storage.state.revisions
+
+
+async def test_a_form_over_the_limit_is_refused(live: Live) -> None:
+    files = {"file": ("graph.txt", b"x" * (17 * 2**20))}
+    async with httpx.AsyncClient(base_url=live.url) as http:
+        response = await http.post(
+            "/v1/profiles/mine/imports", files=files, data={"microbatch_size": "1"}
+        )
+    assert response.status_code == 413
+    assert not live.storage.state.revisions
+
+
+async def test_head_and_request_ids_survive_the_server(live: Live) -> None:
+    async with httpx.AsyncClient(base_url=live.url) as http:
+        for _ in range(3):  # on one kept connection: a body too many would break the next answer
+            head = await http.head("/v1/plans", headers={"X-Request-ID": "abc"})
+            assert (head.status_code, head.content) == (200, b"")
+            assert head.headers["content-length"] == str(len(b'{"items":[]}'))
+            assert head.headers["x-request-id"] == "abc"
+        assert (await http.get("/v1/plans")).json() == {"items": []}
+
+
+async def test_requests_no_client_library_would_send(live: Live) -> None:
+    port = int(live.url.rpartition(":")[2])
+    body = json.dumps({"a": 1}).encode()
+
+    async def answer_to(request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        await writer.drain()
+        received = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        await writer.wait_closed()
+        return received
+
+    head = b"PUT /v1/plans/mine HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    kind = b"Content-Type: application/json\r\n"
+    assert b" 415 " in (await answer_to(head + b"Content-Length: 2\r\n\r\n{}"))[:20]
+    length = b"Content-Length: %d\r\n\r\n" % len(body)
+    assert b" 400 " in (await answer_to(head + kind + length + body))[:20]
+    assert b" 400 " in (await answer_to(head.replace(b" x\r", b" a b\r") + b"\r\n"))[:20]
+    assert b" 404 " in (await answer_to(head.replace(b"/v1/plans/mine", b"/%ff%00/../x") + b"\r\n"))
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    assert b" 400 " in (await answer_to(head + kind + chunked))[:20]
