@@ -16,10 +16,18 @@ WITHOUT_SOCKETS = (TESTS / "core", TESTS / "formats")
 # The one seed of random cases; change it to look elsewhere, and commit what was found as a case.
 SEED = 20260729
 
-pytest_plugins = ["tests.plugins.databases"]
+pytest_plugins = ["tests.plugins.databases", "tests.plugins.equal_counts"]
 
 settings.register_profile("stagefare", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("stagefare")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-golden",
+        action="store_true",
+        help="write golden numbers anew; say why in CHANGELOG.md and raise the model version",
+    )
 
 
 def pytest_report_header() -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.api.contract import generated_files as contract_files
+from tools.readme import generated_files as readme_files
 from tools.worked_examples import generated_files as worked_example_files
 
 __all__ = ["SOURCES", "Source", "main", "stale_files"]
@@ -31,6 +32,7 @@ class Source:
 SOURCES = (
     Source(contract_files, folders=("openapi",)),
     Source(worked_example_files, folders=("docs/images/worked-examples",)),
+    Source(readme_files),
 )
 
 

@@ -51,6 +51,7 @@ def openapi_bytes() -> bytes:
         # Nothing is called: the routes only need to know that there will be something.
         dependencies={"services": Provide(lambda: None, sync_to_thread=False)},
         openapi_config=None,
+        logging_config=None,
     )
     return render(build_document(app, INFO))
 
