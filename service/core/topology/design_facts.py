@@ -12,10 +12,11 @@ __all__ = ["FACTS", "GB", "GpuFacts", "HostFacts", "SocketFacts", "Wire"]
 
 GB = 1e9
 
-# x16 slots: lanes x transfer rate x line coding.
-PCIE3_X16 = 15.75 * GB
-PCIE4_X16 = 31.5 * GB
-PCIE5_X16 = 63.0 * GB
+# x16 slots: lanes x transfer rate x line coding. Tables round them down (15.75, 31.5, 63), which
+# would put lower bounds above what the wire can do.
+PCIE3_X16 = 16 * 8e9 / 8 * 128 / 130
+PCIE4_X16 = 2 * PCIE3_X16
+PCIE5_X16 = 4 * PCIE3_X16
 # Host to device copy over PCIe 5 x16, stas00/ml-engineering, network.
 PCIE5_X16_EFFECTIVE = 55.4 * GB
 

@@ -66,8 +66,10 @@ def test_counts_and_rates(row: Row) -> None:
     assert counts[VertexKind.NIC] == row.nics
     assert counts[VertexKind.PCIE_SWITCH] == row.pcie_switches
     assert counts[VertexKind.CPU] == 2
-    assert rates(design, LinkKind.PCIE) == {row.pcie_rate * GB}
-    assert rates(design, LinkKind.HOST_BRIDGE) == {row.pcie_rate * GB}
+    # The published figures are rounded down; a bound must not be beaten by the rest.
+    for kind in (LinkKind.PCIE, LinkKind.HOST_BRIDGE):
+        (rate,) = rates(design, kind)
+        assert row.pcie_rate * GB <= rate <= 1.0003 * row.pcie_rate * GB
     assert list(rates(design, LinkKind.SOCKET)) == pytest.approx([row.socket_rate * GB])
     nics = [device for device in design.devices if device.kind is VertexKind.NIC]
     assert {nic.port_bytes_per_second for nic in nics} == {row.nic_rate * GB}

@@ -136,7 +136,7 @@ def test_pcie_host_across_sockets() -> None:
         f"host0/{name}" for name in ("gpu1", "pcie0", "cpu0", "cpu1", "pcie1", "gpu7")
     )
     assert path.distance == 1 + 16 + 64 + 16 + 1
-    assert path.bandwidth_bytes_per_second == 31.5e9
+    assert path.bandwidth_bytes_per_second == pytest.approx(16 * 16e9 / 8 * 128 / 130)
     assert path.effective_bytes_per_second == 16e9
 
 
