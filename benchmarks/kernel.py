@@ -15,6 +15,7 @@ from service.core.schedules.assemble import assemble_program
 from service.core.schedules.build import chain
 from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.program import Program
+from service.core.schedules.shape import Shape
 from service.core.schedules.simulate import simulate, warm_up
 from service.core.schedules.stage_times import StageTimes, edge_latencies, operation_durations
 
@@ -37,7 +38,7 @@ def build(ranks: int, microbatches: int) -> Program:
     family = SCHEDULES["1f1b"]
     return assemble_program(
         "1f1b",
-        [family.order(rank, ranks, microbatches, 1) for rank in range(ranks)],
+        [family.order(rank, Shape(ranks, microbatches)) for rank in range(ranks)],
         stages=ranks,
         microbatches=microbatches,
         stage_edges=chain(ranks),

@@ -8,25 +8,29 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
-from litestar import Litestar
+from litestar import Litestar, Request
 from litestar.di import Provide
 
 from service.api.contract import get_openapi
+from service.api.injection import Readiness
 from service.api.routes import route_handlers
+from service.app.access import LOCAL_TEAM, Access, Principal
 from service.app.clusters import ClusterCache
-from service.app.ports import Clock, DocumentKind, Executor, Storage
-from service.app.services import Services
+from service.app.ports import Clock, Database, Executor
+from service.app.services import Backend, Services
 from service.core.schedules.simulate import warm_up
 from service.settings import Settings
 from service.store import migrate
+from service.store.database import SqlDatabase
 from service.store.engine import create_engine
-from service.store.unit_of_work import SqlStorage, SystemClock
+from service.store.unit_of_work import SystemClock
+from service.web.access import access_guard, allowed_hosts
 from service.web.application import Application
 from service.web.guards import refuse_bad_parameters, refuse_unacceptable
 from service.web.problems import EXCEPTION_HANDLERS
 from service.web.strict_json import StrictRequest
 
-__all__ = ["KernelExecutor", "create_app", "open_services"]
+__all__ = ["KernelExecutor", "create_app", "open_backend", "open_services"]
 
 T = TypeVar("T")
 
@@ -54,19 +58,26 @@ class KernelExecutor:
 
 
 @asynccontextmanager
-async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """The services on the database the settings name, for uses without HTTP.
+async def open_backend(settings: Settings) -> AsyncIterator[Backend]:
+    """What all teams share, on the database the settings name, for uses without HTTP.
 
     The database must have been migrated.
     """
     async with AsyncExitStack() as resources:
-        yield _build_services(settings, resources, asyncio.Event())
+        yield _build_backend(settings, resources)
+
+
+@asynccontextmanager
+async def open_services(settings: Settings, team: str = LOCAL_TEAM) -> AsyncIterator[Services]:
+    """The services of one team, for uses without HTTP. The database must have been migrated."""
+    async with open_backend(settings) as backend:
+        yield backend.for_team(team)
 
 
 def create_app(
     settings: Settings,
     *,
-    storage: Storage | None = None,
+    database: Database | None = None,
     clock: Clock | None = None,
     executor: Executor | None = None,
 ) -> Litestar:
@@ -76,26 +87,36 @@ def create_app(
     """
     resources = AsyncExitStack()
     warm = asyncio.Event()
-    services = _build_services(
-        settings, resources, warm, storage=storage, clock=clock, executor=executor
-    )
+    backend = _build_backend(settings, resources, database=database, clock=clock, executor=executor)
+    access = Access(backend.database.token_directory, backend.clock)
+    database_url = settings.database_url if database is None else None
+    readiness = Readiness(_missing(backend.database, database_url, warm))
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with resources:
-            await services.executor.run(warm_up)
+            await backend.executor.run(warm_up)
             warm.set()
             _settle_memory()
             yield
 
-    def provide_services() -> Services:
-        return services
+    def provide_services(request: Request[Any, Principal, Any]) -> Services:
+        # The team comes from the guard and from nowhere else; without one this fails.
+        return backend.for_team(request.auth.team)
 
     return Application(
         route_handlers=[*route_handlers(), get_openapi],
-        dependencies={"services": Provide(provide_services, sync_to_thread=False)},
+        dependencies={
+            "services": Provide(provide_services, sync_to_thread=False),
+            "access": Provide(lambda: access, sync_to_thread=False),
+            "readiness": Provide(lambda: readiness, sync_to_thread=False),
+        },
         exception_handlers=EXCEPTION_HANDLERS,
-        guards=[refuse_bad_parameters, refuse_unacceptable],
+        guards=[
+            access_guard(access, allowed_hosts(settings.host)),
+            refuse_bad_parameters,
+            refuse_unacceptable,
+        ],
         lifespan=[lifespan],
         request_class=StrictRequest,
         request_max_body_size=MAX_BODY_BYTES,
@@ -106,38 +127,29 @@ def create_app(
     )
 
 
-def _build_services(
+def _build_backend(
     settings: Settings,
     resources: AsyncExitStack,
-    warm: asyncio.Event,
     *,
-    storage: Storage | None = None,
+    database: Database | None = None,
     clock: Clock | None = None,
     executor: Executor | None = None,
-) -> Services:
-    """The services, with what must be closed after them put on `resources`."""
+) -> Backend:
+    """The backend, with what must be closed after it put on `resources`."""
     clock = SystemClock() if clock is None else clock
     if executor is None:
         own_executor = KernelExecutor()
         resources.callback(own_executor.close)
         executor = own_executor
-    database_url = None
-    if storage is None:
-        database_url = settings.database_url
-        engine = create_engine(database_url)
+    if database is None:
+        engine = create_engine(settings.database_url)
         resources.push_async_callback(engine.dispose)
-        storage = SqlStorage(engine, clock=clock)
-    return Services(
-        storage=storage,
-        executor=executor,
-        clock=clock,
-        clusters=ClusterCache(executor),
-        missing=_readiness(storage, database_url, warm),
-    )
+        database = SqlDatabase(engine, clock=clock)
+    return Backend(database, executor, clock, ClusterCache(executor))
 
 
-def _readiness(
-    storage: Storage, database_url: str | None, warm: asyncio.Event
+def _missing(
+    database: Database, database_url: str | None, warm: asyncio.Event
 ) -> Callable[[], Awaitable[tuple[str, ...]]]:
     """What the service still waits for. The schema is looked at until it is right once."""
     is_migrated = database_url is None
@@ -151,8 +163,7 @@ def _readiness(
             if not is_migrated:
                 waiting.append("the database is not migrated: run `stagefare migrate`")
             else:
-                async with storage.reading() as unit:
-                    await unit.documents.page(DocumentKind.PLAN, 1)
+                await database.token_directory.is_empty()
         except Exception as error:
             # Whatever it is (a refused password, say), the answer is that it is not ready.
             logger.warning("not ready: %s", error)

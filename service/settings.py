@@ -15,10 +15,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = ["LogLevel", "Settings", "SettingsError", "read_settings"]
+__all__ = ["LogLevel", "Settings", "SettingsError", "is_loopback", "read_settings"]
 
 PREFIX = "STAGEFARE_"
 DATABASE_SCHEMES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
@@ -85,6 +86,19 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         database_url=database_url,
         log_level=log_level,
     )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there: `localhost` or a loopback address.
+
+    Any other name is taken to be reached from elsewhere, whatever it resolves to today.
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _port(text: str, problems: list[str]) -> int:

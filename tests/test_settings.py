@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import LogLevel, SettingsError, read_settings
+from service.settings import LogLevel, SettingsError, is_loopback, read_settings
 
 
 def test_defaults_are_a_local_service_on_an_embedded_database() -> None:
@@ -70,3 +70,16 @@ def test_a_port_is_a_port(port: str) -> None:
 def test_a_url_that_cannot_be_split_is_refused() -> None:
     with pytest.raises(SettingsError, match="STAGEFARE_DATABASE_URL"):
         read_settings({"STAGEFARE_DATABASE_URL": "postgresql://[::1"})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.9", "::1", "localhost", "LocalHost"])
+def test_only_this_machine_reaches_a_loopback_address(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["0.0.0.0", "::", "192.0.2.1", "127.0.0.1.example", "localhost.example", "", "1"],  # noqa: S104
+)
+def test_others_may_reach_any_other_host(host: str) -> None:
+    assert not is_loopback(host)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from service.cli import main as stagefare
 from service.main import create_app
 from service.settings import read_settings
+from service.store import migrate
 
 __all__ = ["curl_body", "generated_files"]
 
@@ -64,9 +65,13 @@ def _curl_output(body: str) -> str:
 
     async def ask() -> str:
         with tempfile.TemporaryDirectory() as folder:
-            app: Any = create_app(read_settings({"STAGEFARE_DATA_DIR": folder}))
+            settings = read_settings({"STAGEFARE_DATA_DIR": folder})
+            await migrate.upgrade(settings.database_url)
+            app: Any = create_app(settings)
             transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://readme") as client:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://localhost"
+            ) as client:
                 headers = {"Content-Type": "application/json"}
                 response = await client.post("/v1/cadence", content=body, headers=headers)
         return response.raise_for_status().text

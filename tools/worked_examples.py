@@ -261,8 +261,8 @@ def _share(before: Estimate, after: Estimate) -> str:
     return f"{1 - after.bubble.makespan / before.bubble.makespan:.1%}"
 
 
-def _ms(picoseconds: int, *, unit: bool = True) -> str:
-    text = f"{picoseconds / PICOSECONDS_PER_SECOND * 1000:.6g}"
+def _ms(picoseconds: int | Fraction, *, unit: bool = True) -> str:
+    text = f"{float(picoseconds / PICOSECONDS_PER_SECOND) * 1000:.6g}"
     return f"{text} ms" if unit else text
 
 

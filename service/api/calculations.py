@@ -1,6 +1,6 @@
 """Calculations that answer at once and store nothing: projections of the one estimate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from litestar import Response, post
@@ -19,15 +19,21 @@ from service.api.schemas.bubble import BubbleAnswer, bubble_terms
 from service.api.schemas.cadence import CadenceAnswer, cadence_terms
 from service.api.schemas.live_activations import LiveActivationsAnswer, live_activations_terms
 from service.api.schemas.requests import PlanRequest
+from service.app.ports import Scope
 from service.app.pricing import Priced, calculate
-from service.core.estimates.estimate import plan_live_activations
+from service.core.estimates.estimate import cadence_left_out, plan_live_activations
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import transfer_exposure
+from service.core.plans.plan import Statement
 from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.cadence import measure_cadence
+from service.web.access import needs
 from service.web.openapi import EXAMPLE
 
 __all__ = ["calculations"]
+
+# The terms of an answer, and what they leave out of this plan besides what resolving it did.
+Terms = tuple[msgspec.Struct, Sequence[Statement]]
 
 _EXAMPLE = {
     "plan": {
@@ -47,11 +53,12 @@ def _calculation(
     path: str,
     summary: str,
     answer_type: type[msgspec.Struct],
-    terms: Callable[[SimulatedPlan], msgspec.Struct],
+    measure: Callable[[SimulatedPlan], Terms],
     description: str,
 ) -> HTTPRouteHandler:
     def render(priced: Priced) -> bytes:
-        return msgspec.json.encode(answer(answer_type, terms(priced.simulated), priced))
+        terms, left_out = measure(priced.simulated)
+        return msgspec.json.encode(answer(answer_type, terms, priced, also_left_out=left_out))
 
     @post(
         f"/v1/{path}",
@@ -60,7 +67,7 @@ def _calculation(
         description=description,
         tags=["calculations"],
         status_code=200,
-        opt={EXAMPLE: _EXAMPLE},
+        opt={**needs(Scope.READ), EXAMPLE: _EXAMPLE},
         responses={200: ResponseSpec(answer_type, description="The answer")},
     )
     async def calculation(
@@ -72,12 +79,29 @@ def _calculation(
     return calculation
 
 
+def _cadence(simulated: SimulatedPlan) -> Terms:
+    cadence = measure_cadence(simulated.timeline)
+    return cadence_terms(simulated, cadence), cadence_left_out(cadence)
+
+
+def _bubble(simulated: SimulatedPlan) -> Terms:
+    return bubble_terms(measure_bubble(simulated.timeline)), ()
+
+
+def _boundary_transfers(simulated: SimulatedPlan) -> Terms:
+    return boundary_transfers_terms(simulated, transfer_exposure(simulated.timeline)), ()
+
+
+def _live_activations(simulated: SimulatedPlan) -> Terms:
+    return live_activations_terms(simulated.timeline, plan_live_activations(simulated)), ()
+
+
 calculations = (
     _calculation(
         "cadence",
         "Cadence of each stage",
         CadenceAnswer,
-        lambda simulated: cadence_terms(simulated, measure_cadence(simulated.timeline)),
+        _cadence,
         "What one microbatch costs each stage, the slowest stage, the lower bound that it sets, "
         "and the predicted pace of the steady state with the cycle of waits that sets it.",
     ),
@@ -85,7 +109,7 @@ calculations = (
         "bubble",
         "Idle time and its causes",
         BubbleAnswer,
-        lambda simulated: bubble_terms(measure_bubble(simulated.timeline)),
+        _bubble,
         "Where the time of each rank goes, and what the makespan owes to the structure of the "
         "order, to unequal stages and to transfers.",
     ),
@@ -93,9 +117,7 @@ calculations = (
         "boundary-transfers",
         "What crosses between stages",
         BoundaryTransfersAnswer,
-        lambda simulated: boundary_transfers_terms(
-            simulated, transfer_exposure(simulated.timeline)
-        ),
+        _boundary_transfers,
         "Tensors and bytes of each boundary, the physical path of each pair of ranks, its lower "
         "bound and prediction, and how much of it delays anyone on the simulated timeline.",
     ),
@@ -103,9 +125,7 @@ calculations = (
         "live-activations",
         "Peak live activations",
         LiveActivationsAnswer,
-        lambda simulated: live_activations_terms(
-            simulated.timeline, plan_live_activations(simulated)
-        ),
+        _live_activations,
         "How many activations each rank holds at most, when, and of which microbatches.",
     ),
 )

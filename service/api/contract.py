@@ -11,8 +11,10 @@ from pathlib import Path
 from litestar import Litestar, Response, get
 from litestar.di import Provide
 
+from service.api.injection import DEPENDENCIES
 from service.api.routes import route_handlers
 from service.resources import resource_folder
+from service.web.access import OPEN
 from service.web.openapi import ApiInfo, build_document, render
 from service.web.problem_types import PROBLEM_TYPES, problem_page
 
@@ -39,6 +41,7 @@ INFO = ApiInfo(
         "calculations": "What a plan costs, one question at a time",
         "estimates": "All of it at once, stored and addressed by content",
         "queues": "The fluid backlog",
+        "tokens": "Who may act for the team",
         "service": "Health, and the contract itself",
     },
 )
@@ -49,7 +52,7 @@ def openapi_bytes() -> bytes:
     app = Litestar(
         route_handlers=[*route_handlers(), get_openapi],
         # Nothing is called: the routes only need to know that there will be something.
-        dependencies={"services": Provide(lambda: None, sync_to_thread=False)},
+        dependencies={name: Provide(lambda: None, sync_to_thread=False) for name in DEPENDENCIES},
         openapi_config=None,
         logging_config=None,
     )
@@ -76,6 +79,7 @@ def _committed() -> bytes:
     summary="The OpenAPI document",
     media_type="application/json",
     tags=["service"],
+    opt=OPEN,
     sync_to_thread=False,
 )
 def get_openapi() -> Response[bytes]:

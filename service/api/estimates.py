@@ -1,10 +1,11 @@
-"""Estimates: everything about a plan in one stored answer, and its timeline in four formats."""
+"""Estimates: everything about a plan in one stored answer, and its timeline in five formats."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 from litestar import Request, Response, get, post
+from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta
@@ -22,16 +23,20 @@ from service.api.schemas.timelines import (
 )
 from service.app import estimates
 from service.app.estimates import EstimateQuestion
+from service.app.ports import Scope
 from service.app.pricing import Priced, price
-from service.app.services import Services
-from service.core.estimates.estimate import estimate_plan
+from service.core.estimates.estimate import estimate_plan, plan_live_activations
+from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.selection import Selection
-from service.core.schedules.timeline import Timeline
+from service.core.schedules.slack import measure_slack
+from service.formats.chrome_trace import chrome_trace
 from service.formats.timeline_csv import timeline_csv
 from service.formats.timeline_svg import timeline_svg
 from service.formats.timeline_text import timeline_text
+from service.web import problem_types
+from service.web.access import needs
 from service.web.conditional import entity_tag, is_unmodified
-from service.web.openapi import CONDITIONAL, EXAMPLE
+from service.web.openapi import CONDITIONAL, EXAMPLE, PROBLEMS
 
 __all__ = ["estimate_routes", "render_estimate"]
 
@@ -94,7 +99,8 @@ def render_estimate(priced: Priced, digest: str, question: EstimateQuestion) -> 
     summary="Estimate a plan",
     tags=["estimates"],
     status_code=201,
-    opt={EXAMPLE: _EXAMPLE},
+    # What it stores follows from what is stored already, so reading is enough.
+    opt={**needs(Scope.READ), EXAMPLE: _EXAMPLE},
     responses={
         201: ResponseSpec(EstimateAnswer, description="A new estimate"),
         200: ResponseSpec(EstimateAnswer, description="The stored estimate of the same inputs"),
@@ -144,148 +150,130 @@ async def get_estimate(
     return Response(stored.answer, media_type="application/json", headers=headers)
 
 
-async def _timeline(
-    services: Services, digest: str, selection: Selection, draw: Callable[[Priced], bytes]
-) -> bytes:
-    """Simulate a stored estimate's inputs again and draw the selected part of its timeline."""
-    prepared = await estimates.reprice(services, digest)
-
-    def draw_again() -> bytes:
-        priced = price(prepared)
-        check_size(priced.simulated.timeline, selection)
-        return draw(priced)
-
-    return await services.executor.run(draw_again)
+# (priced plan, digest of the estimate, the selected part) -> the body
+Draw = Callable[[Priced, str, Selection], bytes]
 
 
-@get(
-    "/v1/estimates/{digest:str}/timeline",
-    operation_id="get_timeline",
-    summary="The timeline of an estimate",
-    tags=["estimates"],
-    responses={200: ResponseSpec(TimelineAnswer, description="Operations as columns")},
-)
-async def get_timeline(
-    services: InjectedServices,
-    digest: Digest,
-    ranks: Ranks = None,
-    first_microbatch: FirstMicrobatch = None,
-    last_microbatch: LastMicrobatch = None,
-    from_seconds: FromSeconds = None,
-    to_seconds: ToSeconds = None,
-) -> Response[bytes]:
-    """When every operation starts and ends, and what it waited for."""
-    selection = timeline_selection(
-        ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
+def _timeline_route(
+    name: str,
+    operation: str,
+    summary: str,
+    description: str,
+    media_type: str,
+    draw: Draw,
+    responses: dict[int, ResponseSpec] | None = None,
+) -> HTTPRouteHandler:
+    """One format of the timeline, made from the inputs of a stored estimate, simulated again."""
+
+    @get(
+        f"/v1/estimates/{{digest:str}}/{name}",
+        operation_id=operation,
+        summary=summary,
+        description=description,
+        tags=["estimates"],
+        media_type=media_type,
+        opt={PROBLEMS: (problem_types.SUPERSEDED, problem_types.INVALID_INPUT)},
+        responses=responses,
     )
+    async def timeline(
+        services: InjectedServices,
+        digest: Digest,
+        ranks: Ranks = None,
+        first_microbatch: FirstMicrobatch = None,
+        last_microbatch: LastMicrobatch = None,
+        from_seconds: FromSeconds = None,
+        to_seconds: ToSeconds = None,
+    ) -> Response[bytes]:
+        selection = timeline_selection(
+            ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
+        )
+        prepared = await estimates.reprice(services, digest)
 
-    def draw(priced: Priced) -> bytes:
-        timeline = priced.simulated.timeline
-        return msgspec.json.encode(timeline_answer(digest, timeline, selection))
+        def simulate_and_draw() -> bytes:
+            priced = price(prepared)
+            check_size(priced.simulated.timeline, selection)
+            return draw(priced, digest, selection)
 
-    content = await _timeline(services, digest, selection, draw)
-    return Response(content, media_type="application/json")
+        content = await services.executor.run(simulate_and_draw)
+        return Response(content, media_type=media_type)
+
+    return timeline
 
 
-@get(
-    "/v1/estimates/{digest:str}/timeline.csv",
-    operation_id="get_timeline_csv",
-    summary="The timeline as a table",
-    tags=["estimates"],
-    media_type="text/csv",
-)
-async def get_timeline_csv(
-    services: InjectedServices,
-    digest: Digest,
-    ranks: Ranks = None,
-    first_microbatch: FirstMicrobatch = None,
-    last_microbatch: LastMicrobatch = None,
-    from_seconds: FromSeconds = None,
-    to_seconds: ToSeconds = None,
-) -> bytes:
-    """One row an operation, as comma-separated values with a header."""
-    selection = timeline_selection(
-        ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
-    )
-    return await _timeline(
-        services,
-        digest,
+def _draw_json(priced: Priced, digest: str, selection: Selection) -> bytes:
+    return msgspec.json.encode(timeline_answer(digest, priced.simulated.timeline, selection))
+
+
+def _draw_csv(priced: Priced, _digest: str, selection: Selection) -> bytes:
+    return timeline_csv(priced.simulated.timeline, selection).encode()
+
+
+def _draw_svg(priced: Priced, _digest: str, selection: Selection) -> bytes:
+    estimate = estimate_plan(priced.simulated)
+    return timeline_svg(
+        priced.simulated.timeline,
         selection,
-        lambda priced: timeline_csv(priced.simulated.timeline, selection).encode(),
-    )
+        bubble=estimate.bubble,
+        live=estimate.live,
+        cadence=estimate.cadence,
+        effects=estimate.other_microbatch_counts or (),
+    ).encode()
 
 
-@get(
-    "/v1/estimates/{digest:str}/timeline.svg",
-    operation_id="get_timeline_svg",
-    summary="The timeline as a picture",
-    tags=["estimates"],
-    media_type="image/svg+xml",
-)
-async def get_timeline_svg(
-    services: InjectedServices,
-    digest: Digest,
-    ranks: Ranks = None,
-    first_microbatch: FirstMicrobatch = None,
-    last_microbatch: LastMicrobatch = None,
-    from_seconds: FromSeconds = None,
-    to_seconds: ToSeconds = None,
-) -> bytes:
-    """A row a rank, with fill, drain, utilisation and peak live activations beside it."""
-    selection = timeline_selection(
-        ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
-    )
-
-    def draw(priced: Priced) -> bytes:
-        estimate = estimate_plan(priced.simulated)
-        return timeline_svg(
-            priced.simulated.timeline,
-            selection,
-            bubble=estimate.bubble,
-            live=estimate.live,
-            cadence=estimate.cadence,
-            effects=estimate.other_microbatch_counts or (),
-        ).encode()
-
-    return await _timeline(services, digest, selection, draw)
+def _draw_text(priced: Priced, _digest: str, selection: Selection) -> bytes:
+    timeline = priced.simulated.timeline
+    bubble, live = measure_bubble(timeline), plan_live_activations(priced.simulated)
+    return timeline_text(timeline, selection, bubble=bubble, live=live).encode()
 
 
-@get(
-    "/v1/estimates/{digest:str}/timeline.txt",
-    operation_id="get_timeline_text",
-    summary="The timeline as a slot table",
-    tags=["estimates"],
-    media_type="text/plain",
-)
-async def get_timeline_text(
-    services: InjectedServices,
-    digest: Digest,
-    ranks: Ranks = None,
-    first_microbatch: FirstMicrobatch = None,
-    last_microbatch: LastMicrobatch = None,
-    from_seconds: FromSeconds = None,
-    to_seconds: ToSeconds = None,
-) -> bytes:
-    """A column a slot, for plans whose times are multiples of one slot."""
-    selection = timeline_selection(
-        ranks, first_microbatch, last_microbatch, from_seconds, to_seconds
-    )
-
-    def draw(priced: Priced) -> bytes:
-        estimate = estimate_plan(priced.simulated)
-        timeline: Timeline = priced.simulated.timeline
-        return timeline_text(
-            timeline, selection, bubble=estimate.bubble, live=estimate.live
-        ).encode()
-
-    return await _timeline(services, digest, selection, draw)
+def _draw_trace(priced: Priced, _digest: str, selection: Selection) -> bytes:
+    timeline = priced.simulated.timeline
+    return chrome_trace(timeline, selection, slack=measure_slack(timeline))
 
 
 estimate_routes = (
     create_estimate,
     get_estimate,
-    get_timeline,
-    get_timeline_csv,
-    get_timeline_svg,
-    get_timeline_text,
+    _timeline_route(
+        "timeline",
+        "get_timeline",
+        "The timeline of an estimate",
+        "When every operation starts and ends, and what it waited for.",
+        "application/json",
+        _draw_json,
+        {200: ResponseSpec(TimelineAnswer, description="Operations as columns")},
+    ),
+    _timeline_route(
+        "timeline.csv",
+        "get_timeline_csv",
+        "The timeline as a table",
+        "One row an operation, as comma-separated values with a header.",
+        "text/csv",
+        _draw_csv,
+    ),
+    _timeline_route(
+        "timeline.svg",
+        "get_timeline_svg",
+        "The timeline as a picture",
+        "A row a rank, with fill, drain, utilisation and peak live activations beside it.",
+        "image/svg+xml",
+        _draw_svg,
+    ),
+    _timeline_route(
+        "timeline.txt",
+        "get_timeline_text",
+        "The timeline as a slot table",
+        "A column a slot, for plans whose times are multiples of one slot.",
+        "text/plain",
+        _draw_text,
+    ),
+    _timeline_route(
+        "trace.json",
+        "get_trace",
+        "The timeline as a trace",
+        "In the Chrome trace event format, for Perfetto: lanes of operations, of waits and of "
+        "transfers, with a flow from what was waited for to what waited.",
+        "application/json",
+        _draw_trace,
+    ),
 )

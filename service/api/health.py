@@ -1,12 +1,15 @@
 """Whether the process lives, and whether it can answer."""
 
+from typing import Annotated, Literal
+
 from litestar import get
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from service.api.injection import InjectedServices
+from service.api.injection import InjectedAccess, InjectedReadiness
 from service.app.errors import Unavailable
+from service.web.access import OPEN
 
-__all__ = ["Health", "get_liveness", "get_readiness"]
+__all__ = ["Health", "Ready", "get_liveness", "get_readiness"]
 
 
 class Health(Struct, kw_only=True, frozen=True):
@@ -15,11 +18,25 @@ class Health(Struct, kw_only=True, frozen=True):
     status: str
 
 
+class Ready(Struct, kw_only=True, frozen=True):
+    """A service that can answer, and whom."""
+
+    status: str
+    access: Annotated[
+        Literal["open", "tokens"],
+        Meta(
+            description="`open`: no token has been made, and everyone on the service's machine is "
+            "the team `local`. `tokens`: each request needs one."
+        ),
+    ]
+
+
 @get(
     "/healthz",
     operation_id="get_liveness",
     summary="Is the process alive",
     tags=["service"],
+    opt=OPEN,
     sync_to_thread=False,
 )
 def get_liveness() -> Health:
@@ -27,10 +44,16 @@ def get_liveness() -> Health:
     return Health(status="alive")
 
 
-@get("/readyz", operation_id="get_readiness", summary="Is the service ready", tags=["service"])
-async def get_readiness(services: InjectedServices) -> Health:
+@get(
+    "/readyz",
+    operation_id="get_readiness",
+    summary="Is the service ready",
+    tags=["service"],
+    opt=OPEN,
+)
+async def get_readiness(readiness: InjectedReadiness, access: InjectedAccess) -> Ready:
     """Ready when the database answers at the newest schema and the kernels are compiled."""
-    missing = await services.missing()
+    missing = await readiness.missing()
     if missing:
         raise Unavailable("not ready: " + "; ".join(missing))
-    return Health(status="ready")
+    return Ready(status="ready", access="open" if await access.is_open() else "tokens")

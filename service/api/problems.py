@@ -7,6 +7,7 @@ from litestar.params import FromPath
 from msgspec import Meta
 
 from service.app.errors import NotFound
+from service.web.access import OPEN
 from service.web.problem_types import PROBLEM_TYPES, problem_page
 
 __all__ = ["get_problem_page"]
@@ -20,6 +21,7 @@ _PAGES = {problem_type.slug: problem_page(problem_type) for problem_type in PROB
     summary="Read about a problem type",
     media_type="text/plain",
     tags=["service"],
+    opt=OPEN,
     sync_to_thread=False,
 )
 def get_problem_page(

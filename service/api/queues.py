@@ -6,7 +6,9 @@ from litestar.params import JSONBody
 
 from service.api.schemas.answers import StatementOut
 from service.api.schemas.queues import BacklogAnswer, BacklogRequest
+from service.app.ports import Scope
 from service.core.queues import fluid_backlog
+from service.web.access import needs
 from service.web.openapi import EXAMPLE
 from service.web.responses import json_response
 
@@ -20,13 +22,14 @@ __all__ = ["backlog"]
     tags=["queues"],
     status_code=200,
     opt={
+        **needs(Scope.READ),
         EXAMPLE: {
             "initial_backlog": 4.0,
             "arrival_rate": 4.0,
             "service_rate": 3.0,
             "step_seconds": 0.5,
             "steps": 2,
-        }
+        },
     },
     responses={200: ResponseSpec(BacklogAnswer, description="The backlog after each step")},
 )

@@ -11,6 +11,8 @@ from service.api.plans import plans
 from service.api.problems import get_problem_page
 from service.api.profiles import profiles
 from service.api.queues import backlog
+from service.api.sensitivities import sensitivities
+from service.api.tokens import token_routes
 from service.api.topologies import topologies
 
 __all__ = ["route_handlers"]
@@ -25,8 +27,10 @@ def route_handlers() -> list[ControllerRouterHandler]:
         plans,
         list_measurements,
         *calculations,
+        sensitivities,
         *estimate_routes,
         backlog,
+        *token_routes,
         get_problem_page,
         get_liveness,
         get_readiness,

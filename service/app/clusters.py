@@ -4,6 +4,7 @@ A revision never changes, so its cluster is expanded once and shared by all requ
 prepares paths on a cluster finds them again as well, because it is the same object.
 """
 
+import asyncio
 from collections import OrderedDict
 
 import msgspec
@@ -26,20 +27,30 @@ class ClusterCache:
         self._capacity = capacity
         self._held = 0
         self._expansions: OrderedDict[str, Expansion] = OrderedDict()
+        self._running: dict[str, asyncio.Task[Expansion]] = {}
 
     async def get(self, revision: Revision) -> Expansion:
-        """The expanded cluster of a topology's revision."""
+        """The expanded cluster of a topology's revision; requests for the same one share it."""
         expansion = self._expansions.get(revision.digest)
-        if expansion is None:
-            expansion = await self._executor.run(_expand_content, revision.content)
-            self._keep(revision.digest, expansion)
-        else:
+        if expansion is not None:
             self._expansions.move_to_end(revision.digest)
+            return expansion
+        running = self._running.get(revision.digest)
+        if running is None:
+            running = asyncio.create_task(self._expand(revision))
+            self._running[revision.digest] = running
+        # Whoever gives up waiting does not stop it for the others.
+        return await asyncio.shield(running)
+
+    async def _expand(self, revision: Revision) -> Expansion:
+        try:
+            expansion = await self._executor.run(_expand_content, revision.content)
+        finally:
+            del self._running[revision.digest]
+        self._keep(revision.digest, expansion)
         return expansion
 
     def _keep(self, digest: str, expansion: Expansion) -> None:
-        if digest in self._expansions:  # another request was as fast
-            return
         self._expansions[digest] = expansion
         self._held += _size(expansion)
         while self._held > self._capacity and len(self._expansions) > 1:

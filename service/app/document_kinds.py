@@ -4,24 +4,24 @@ A new kind of document is one entry of `DOCUMENT_TYPES`. The checks are pure and
 they run away from the event loop.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from service.app.ports import DocumentKind, MeasurementRow, Revision, TopologySummary
-from service.core.errors import InvalidInput, Path
+from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.estimates.work import work_of
 from service.core.plans.check import check_plan
-from service.core.schedules.catalogue import schedule_family
+from service.core.profiles.profile import Profile
 from service.core.topology.expand import expand
 from service.core.topology.summary import summarise
 from service.formats.documents import model as models
 from service.formats.documents import plan as plans
 from service.formats.documents import profile as profiles
 from service.formats.documents import topology as topologies
-from service.formats.documents.fields import or_none
+from service.formats.documents.fields import MAX_INTEGER, or_none
 from service.formats.documents.model import ModelDocument
 from service.formats.documents.plan import PlanDocument
 from service.formats.documents.profile import ProfileDocument
@@ -44,6 +44,7 @@ class Examined:
     summary: dict[str, Any]
     warnings: tuple[str, ...] = ()
     topology: TopologySummary | None = None
+    profile: Profile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,15 @@ def _examine_topology(document: TopologyDocument) -> Examined:
 
 def _examine_model(document: ModelDocument) -> Examined:
     models.to_core(document)
+    parameters = _parameter_count(document)
+    if parameters > MAX_INTEGER:
+        detail = f"at most {MAX_INTEGER} elements in all weights together; got {parameters}"
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("layers",), detail)])
     return Examined(
         summary={
             "layers": len(document.layers),
             "tensors": len(document.tensors),
-            "parameters": _parameter_count(document),
+            "parameters": parameters,
             **_described(document.description),
         }
     )
@@ -109,7 +114,7 @@ def _parameter_count(document: ModelDocument) -> int:
 
 
 def _examine_profile(document: ProfileDocument) -> Examined:
-    profiles.to_core(document)
+    profile = profiles.to_core(document)
     sizes = sorted({measurement.microbatch_size for measurement in document.measurements})
     summary: dict[str, Any] = {
         "measurements": len(document.measurements),
@@ -120,20 +125,14 @@ def _examine_profile(document: ProfileDocument) -> Examined:
     }
     stated = {"device": document.device, "precision": document.precision}
     summary |= {name: text for name, text in stated.items() if text is not UNSET}
-    return Examined(summary)
+    return Examined(summary, profile=profile)
 
 
 def _examine_plan(document: PlanDocument) -> Examined:
     """What needs no other document is checked now, the rest when the plan is priced."""
     plan = plans.to_core(document)
     work_of(plan).check()
-    family = schedule_family(plan.schedule.kind)
-    faults = [
-        *check_plan(plan),
-        *family.check(
-            plan.degrees.pipeline, plan.workload.microbatches, plan.schedule.chunks_per_rank
-        ),
-    ]
+    faults = check_plan(plan)
     if faults:
         raise InvalidInput(faults)
     return Examined(
@@ -178,17 +177,16 @@ def references_of(document: Struct) -> tuple[NamedReference, ...]:
     )
 
 
-def measurement_rows(document: ProfileDocument, revision: Revision) -> Sequence[MeasurementRow]:
+def measurement_rows(profile: Profile, revision: Revision) -> Iterator[MeasurementRow]:
     """A profile's measurements as rows under the revision that was stored, in its order."""
-    core = profiles.to_core(document)
-    return [
+    return (
         MeasurementRow(
             profile=revision.name,
             profile_revision=revision.number,
             position=position,
             layer=measurement.layer,
-            device=core.device,
-            precision=core.precision,
+            device=profile.device,
+            precision=profile.precision,
             microbatch_size=measurement.point.microbatch_size,
             sequence_length=measurement.point.sequence_length,
             tensor_parallel=measurement.point.tensor_parallel,
@@ -204,5 +202,5 @@ def measurement_rows(document: ProfileDocument, revision: Revision) -> Sequence[
             samples=measurement.samples,
             relative_deviation=measurement.relative_deviation,
         )
-        for position, measurement in enumerate(core.measurements)
-    ]
+        for position, measurement in enumerate(profile.measurements)
+    )

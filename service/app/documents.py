@@ -25,7 +25,6 @@ from service.app.references import find, resolve_in_path, singular, unknown_refe
 from service.app.services import Services
 from service.core.errors import Fault, InvalidInput, WorkBudgetExceeded
 from service.formats.documents.canonical import canonical_bytes, digest
-from service.formats.documents.profile import ProfileDocument
 
 __all__ = [
     "Change",
@@ -162,8 +161,9 @@ async def store(
     revision = await unit.documents.append(checked.kind, name, new)
     if checked.examined.topology is not None:
         await unit.documents.add_topology_summary(revision, checked.examined.topology)
-    if isinstance(checked.document, ProfileDocument):
-        await unit.measurements.add(revision, measurement_rows(checked.document, revision))
+    if checked.examined.profile is not None:
+        rows = measurement_rows(checked.examined.profile, revision)
+        await unit.measurements.add(revision, rows)
     return Stored(revision, Change.CREATED if visible is None else Change.APPENDED)
 
 

@@ -30,8 +30,8 @@ def apply_patch(
 
     Raises what `decode` raises when the result is no plan, and `InvalidInput` when inline stage
     times are kept though the patch changes what they were stated for: the microbatch size (also
-    through the number of microbatches at a fixed global batch), the sequence length, or the
-    tensor or context degree.
+    through the number of microbatches at a fixed global batch), the sequence length, the tensor
+    or context degree, sequence parallelism, or what is computed again.
     """
     patched = decode(merge_patch(msgspec.to_builtins(document), dict(patch)))
     if isinstance(patched.costs.stages, list) and not _touches(patch, ("costs", "stages")):
@@ -58,12 +58,17 @@ def _stale_times(before: Plan, after: Plan, patch: Mapping[str, Any]) -> list[Fa
         if degrees[0] != degrees[1]:
             change = f"the {dimension} degree from {degrees[0]} to {degrees[1]}"
             faults.append(_stale(("parallelism", dimension), change))
+    if before.degrees.sequence_parallel != after.degrees.sequence_parallel:
+        faults.append(_stale(("parallelism", "sequence_parallel"), "sequence parallelism"))
+    if before.recompute != after.recompute:
+        change = f"recompute from {before.recompute} to {after.recompute}"
+        faults.append(_stale(("recompute", "default"), change))
     return faults
 
 
 def _stale(path: Path, change: str) -> Fault:
     detail = (
-        f"this changes {change}, for which the inline stage times were not stated: "
+        f"this changes {change}, for which the inline stage costs were not stated: "
         "give costs.stages in the same patch, or price the plan with a profile"
     )
     return Fault(FaultCode.INCONSISTENT, path, detail)

@@ -1,9 +1,10 @@
 """What the use cases need from the outside, as small protocols.
 
-A unit of work is built for one team, so no query below it can forget whose rows it reads.
+A unit of work is built for one team, so no query below it can forget whose rows it reads. Only the
+`TokenDirectory`, which finds out whose request it is, looks at all teams.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,18 +13,24 @@ from typing import Any, Protocol, TypeVar
 
 __all__ = [
     "Clock",
+    "Database",
     "DocumentKind",
     "DocumentStore",
     "EstimateStore",
     "Executor",
+    "KnownToken",
     "MeasurementFilter",
     "MeasurementRow",
     "MeasurementStore",
     "NewRevision",
     "Revision",
     "RevisionHeading",
+    "Scope",
     "Storage",
     "StoredEstimate",
+    "Token",
+    "TokenDirectory",
+    "TokenStore",
     "TopologySummary",
     "UnitOfWork",
 ]
@@ -150,6 +157,35 @@ class StoredEstimate:
     created_at: datetime
 
 
+class Scope(StrEnum):
+    """What a token allows, each by itself: a scope holds no other one."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of a token besides its secret."""
+
+    id: str  # ids are in the order in which the tokens were made
+    name: str | None
+    scopes: frozenset[Scope]
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownToken:
+    """A token with what is needed to check a secret, and the team it speaks for."""
+
+    team: str
+    token: Token
+    secret_hash: bytes  # SHA-256, 32 bytes
+
+
 class DocumentStore(Protocol):
     """Revisions of the documents of one team."""
 
@@ -187,8 +223,8 @@ class DocumentStore(Protocol):
 class MeasurementStore(Protocol):
     """The measurements of all profile revisions of one team, as rows."""
 
-    async def add(self, revision: Revision, rows: Sequence[MeasurementRow]) -> None:
-        """Store the rows of a profile revision just appended."""
+    async def add(self, revision: Revision, rows: Iterable[MeasurementRow]) -> None:
+        """Store the rows of a profile revision just appended, some at a time."""
 
     async def page(
         self, wanted: MeasurementFilter, limit: int, after: tuple[str, int, int] | None = None
@@ -209,6 +245,19 @@ class EstimateStore(Protocol):
         """Store an answer; storing the same digest again changes nothing."""
 
 
+class TokenStore(Protocol):
+    """The tokens of one team. None is ever removed."""
+
+    async def add(self, token: Token, secret_hash: bytes) -> None:
+        """Store a new token with the SHA-256 hash of its secret."""
+
+    async def page(self, limit: int, before: str | None = None) -> Sequence[Token]:
+        """Tokens, newest first, made strictly before the one with the id `before`."""
+
+    async def revoke(self, token_id: str, moment: datetime) -> bool:
+        """Make a token useless from that moment on, unless it is already; False without one."""
+
+
 class UnitOfWork(Protocol):
     """One transaction for one team. Leaving it normally commits when writing; an error undoes."""
 
@@ -218,6 +267,8 @@ class UnitOfWork(Protocol):
     def measurements(self) -> MeasurementStore: ...
     @property
     def estimates(self) -> EstimateStore: ...
+    @property
+    def tokens(self) -> TokenStore: ...
 
 
 class Storage(Protocol):
@@ -228,6 +279,26 @@ class Storage(Protocol):
 
     def writing(self) -> AbstractAsyncContextManager[UnitOfWork]:
         """A unit of work that commits at its end; SQLite begins it IMMEDIATE."""
+
+
+class TokenDirectory(Protocol):
+    """The tokens of all teams, to find out which team a request is from. It can do nothing else."""
+
+    async def find(self, token_id: str) -> KnownToken | None:
+        """The token of that id, whatever its team and whether or not it still holds."""
+
+    async def is_empty(self) -> bool:
+        """Whether no team has ever made a token."""
+
+
+class Database(Protocol):
+    """Everything that is stored, reached by naming a team."""
+
+    @property
+    def token_directory(self) -> TokenDirectory: ...
+
+    def for_team(self, team: str) -> Storage:
+        """The storage of one team. The team exists as soon as something of it is written."""
 
 
 class Executor(Protocol):

@@ -115,8 +115,10 @@ class Priced:
         return MODEL_VERSION
 
 
-async def prepare(services: Services, question: PlanQuestion, decode: PlanDecoder) -> Prepared:
-    """Read, patch and pin a plan.
+async def prepare(
+    services: Services, question: PlanQuestion, decode: PlanDecoder, *, replays: int = 0
+) -> Prepared:
+    """Read, patch and pin a plan that will be simulated `replays` times more than an estimate.
 
     Raises `InvalidInput` for unknown references and for patches that keep what they invalidate,
     `WorkBudgetExceeded` before any work is done, and whatever `decode` raises.
@@ -131,7 +133,7 @@ async def prepare(services: Services, question: PlanQuestion, decode: PlanDecode
     if question.patch is not None:
         document = apply_patch(document, question.patch, decode)
     with locate(question.plan, question.patch):
-        work_of(plans.to_core(document)).check()
+        work_of(plans.to_core(document), replays=replays).check()
     return await pin_plan(services, question, document, stored)
 
 
@@ -219,7 +221,12 @@ async def calculate(
     question: PlanQuestion,
     decode: PlanDecoder,
     render: Callable[[Priced], bytes],
+    *,
+    replays: int = 0,
 ) -> bytes:
-    """One calculation from request to answer; pricing and rendering run on the executor."""
-    prepared = await prepare(services, question, decode)
+    """One calculation from request to answer; pricing and rendering run on the executor.
+
+    `replays` says how often `render` simulates the plan again beyond what an estimate does.
+    """
+    prepared = await prepare(services, question, decode, replays=replays)
     return await services.executor.run(lambda: render(price(prepared)))

@@ -1,23 +1,36 @@
 """What the use cases work with, built once by `service.main`."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from service.app.clusters import ClusterCache
-from service.app.ports import Clock, Executor, Storage
+from service.app.ports import Clock, Database, Executor, Storage
 
-__all__ = ["Services"]
+__all__ = ["Backend", "Services"]
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The ports of one running service.
-
-    `missing` says what the service still waits for, in words; nothing means that it is ready.
-    """
+    """The ports of one running service, for one team."""
 
     storage: Storage
     executor: Executor
     clock: Clock
     clusters: ClusterCache
-    missing: Callable[[], Awaitable[tuple[str, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What the requests of all teams share.
+
+    Clusters are kept by the digest of their content and hold nothing else, so a team that finds
+    one has the same content itself.
+    """
+
+    database: Database
+    executor: Executor
+    clock: Clock
+    clusters: ClusterCache
+
+    def for_team(self, team: str) -> Services:
+        """The services of one team, which reach nothing of another."""
+        return Services(self.database.for_team(team), self.executor, self.clock, self.clusters)

@@ -7,10 +7,11 @@ from textwrap import fill
 from rich.console import Console
 from rich.table import Table
 
-from service.core.estimates.estimate import Estimate, throughput
+from service.core.estimates.estimate import Estimate
+from service.core.estimates.iteration import throughput
 from service.core.plans.plan import Boundary, RankPair, Statement
+from service.core.schedules.program import StageEdge
 from service.core.topology.paths import PhysicalPath
-from service.core.units import to_picoseconds
 from service.formats.time_units import readable_time
 
 __all__ = ["WIDTH", "estimate_report"]
@@ -135,30 +136,44 @@ def _boundaries(estimate: Estimate) -> Table:
         "bottleneck",
         "lower bound",
         "predicted",
-        "delays others by",
+        "delays per iteration",
     )
     exposed = {
-        (exposure.edge.source, exposure.edge.target): exposure.exposed_picoseconds
+        exposure.edge: exposure.exposed_picoseconds
         for exposure in estimate.transfers
         if exposure.forward
     }
-    for boundary in estimate.simulated.resolved.boundaries[:MAX_ROWS]:
+    for boundary in _crossed(estimate)[:MAX_ROWS]:
         pair = _slowest(boundary)
-        path, bound = pair.forward_path, pair.forward_lower_bound_seconds
+        edge = StageEdge(boundary.source, boundary.target, boundary.direction)
+        path, bound = pair.forward_path, pair.forward_bound_picoseconds
         size = boundary.forward_bytes
         table.add_row(
-            f"{boundary.source} -> {boundary.target}",
+            _name(boundary),
             "unknown" if size is None else _readable_bytes(size),
             "no topology" if path is None else _bottleneck(path),
-            "unknown" if bound is None else readable_time(to_picoseconds(bound)),
+            "unknown" if bound is None else readable_time(bound),
             readable_time(boundary.forward_picoseconds),
-            readable_time(exposed.get((boundary.source, boundary.target), 0)),
+            readable_time(exposed.get(edge, 0)),
         )
     return table
 
 
+def _crossed(estimate: Estimate) -> list[Boundary]:
+    """Boundaries between stages of different ranks."""
+    return [boundary for boundary in estimate.simulated.resolved.boundaries if boundary.pairs]
+
+
+def _name(boundary: Boundary) -> str:
+    turned = " (from the last rank)" if boundary.direction else ""
+    return f"{boundary.source} -> {boundary.target}{turned}"
+
+
 def _slowest(boundary: Boundary) -> RankPair:
-    return max(boundary.pairs, key=lambda pair: pair.forward_transfer_seconds or 0.0)
+    return max(
+        boundary.pairs,
+        key=lambda pair: (pair.forward_picoseconds or 0, pair.forward_bound_picoseconds or 0),
+    )
 
 
 def _bottleneck(path: PhysicalPath) -> str:
@@ -169,11 +184,11 @@ def _bottleneck(path: PhysicalPath) -> str:
 def _paths(estimate: Estimate) -> list[str]:
     """The hops of each boundary's slowest pair, and what kind of link each is."""
     lines = []
-    for boundary in estimate.simulated.resolved.boundaries[:MAX_ROWS]:
+    for boundary in _crossed(estimate)[:MAX_ROWS]:
         path = _slowest(boundary).forward_path
         if path is not None:
             hops = [f"-{link.kind.value}-> {link.target}" for link in path.links]
-            start = f"{boundary.source} -> {boundary.target}: {path.source}"
+            start = f"{_name(boundary)}: {path.source}"
             lines.append(_hanging(" ".join([start, *hops]), first="", indent="        "))
     return lines
 
@@ -182,11 +197,16 @@ def _iteration(estimate: Estimate) -> Table:
     bubble, cadence = estimate.bubble, estimate.cadence
     table = _table("\nIteration", "", "", "", left=3)
     predicted = f"{bubble.idle_fraction:.2%} idle"
-    table.add_row("prediction", readable_time(bubble.makespan), predicted)
+    if estimate.iteration == bubble.makespan:
+        table.add_row("prediction", readable_time(bubble.makespan), predicted)
+    else:
+        steady = "in the steady state: the pipeline is never drained"
+        table.add_row("prediction", readable_time(estimate.iteration), steady)
+        table.add_row("from empty to drained", readable_time(bubble.makespan), predicted)
     table.add_row("ideal, no idle time", readable_time(bubble.ideal), "")
     for bound in estimate.lower_bounds:
         note = "" if bound.mode == "latency" else "only where links have a capacity"
-        if bound.picoseconds > bubble.makespan:
+        if bound.picoseconds > estimate.iteration:
             note = "above the prediction: not feasible on these links"
         table.add_row(f"lower bound: {bound.name}", readable_time(bound.picoseconds), note)
     for name, excess in (
@@ -199,7 +219,7 @@ def _iteration(estimate: Estimate) -> Table:
     if cadence.steady is not None:
         steady = readable_time(cadence.steady.per_microbatch)
         table.add_row("cadence, predicted steady state", steady, "a microbatch")
-    samples, tokens = throughput(estimate.simulated)
+    samples, tokens = throughput(estimate.simulated, estimate.iteration)
     for name, rate in (("samples per second", samples), ("tokens per second", tokens)):
         table.add_row(name, "unknown" if rate is None else _rate(rate), "")
     return table

@@ -84,8 +84,8 @@ def read_pipedream(
         detail = f"a whole number from 1 to {MAX_INTEGER}"
         faults.append(Fault(FaultCode.OUT_OF_RANGE, ("microbatch_size",), detail))
     for name, text in (("device", device), ("precision", precision)):
-        if text is not None and (not 1 <= len(text) <= _MAX_DEVICE or "\0" in text):
-            detail = f"1 to {_MAX_DEVICE} characters, none of them NUL"
+        if text is not None and not (1 <= len(text) <= _MAX_DEVICE and _is_text(text)):
+            detail = f"1 to {_MAX_DEVICE} characters, no NUL or half of a surrogate pair"
             faults.append(Fault(FaultCode.OUT_OF_RANGE, (name,), detail))
     try:
         graph = read_graph(content)
@@ -118,6 +118,10 @@ def read_pipedream(
         assumptions=_assumptions(nodes, microbatch_size),
         left_out=graph.left_out,
     )
+
+
+def _is_text(text: str) -> bool:
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _layer(node: Node) -> LayerDocument:

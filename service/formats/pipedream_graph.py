@@ -12,8 +12,10 @@ from service.formats.documents.fields import MAX_LAYERS
 
 __all__ = ["MARK", "MAX_FAULTS", "MAX_LINKS", "LeftOut", "Node", "PipeDreamGraph", "read_graph"]
 
-# (tensor, consumer) pairs of one file: a list of many sizes taken whole by many nodes.
+# (tensor, consumer) pairs of one file: a list of many sizes taken whole by many nodes. The model
+# spells out each consumer's name, so a small file of long names could make a huge one.
 MAX_LINKS = 1_000_000
+MAX_LINK_CHARACTERS = 16 * 2**20
 # A broken file is told by its first faults; the rest follow from them as a rule.
 MAX_FAULTS = 100
 MAX_LEFT_OUT = 1000
@@ -153,8 +155,17 @@ class _Reader:
         self.edges = len(seen)
         sizes = sum(len(node.sizes) for node in self.nodes.values())
         links = sum(len(node.sizes) * len(node.children) for node in self.nodes.values())
+        characters = sum(
+            len(node.sizes) * sum(map(len, node.children)) for node in self.nodes.values()
+        )
         if sizes > 4 * MAX_LAYERS or links > MAX_LINKS:
             detail = f"{sizes} tensors with {links} uses; at most {4 * MAX_LAYERS} and {MAX_LINKS}"
+            self._faults.append(Fault(FaultCode.WORK_BUDGET, (), detail))
+        elif characters > MAX_LINK_CHARACTERS:
+            detail = (
+                f"the uses of {sizes} tensors name {characters} characters of nodes; at most "
+                f"{MAX_LINK_CHARACTERS}"
+            )
             self._faults.append(Fault(FaultCode.WORK_BUDGET, (), detail))
 
     def finish(self) -> list[str]:

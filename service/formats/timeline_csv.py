@@ -1,21 +1,26 @@
 """A timeline as comma-separated values, one row an operation."""
 
-from service.core.schedules.program import OpKind
+from service.core.schedules.program import OpKind, Program
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.timeline import Timeline
 from service.formats.time_units import exact_seconds
 
 __all__ = ["timeline_csv"]
 
-_HEADER = "rank,kind,stage,microbatch,start_seconds,end_seconds,binding"
+_HEADER = (
+    "rank,kind,stage,microbatch,start_seconds,end_seconds,binding,"
+    "backward_stage,backward_microbatch"
+)
 
 
 def timeline_csv(timeline: Timeline, selection: Selection = EVERYTHING) -> str:
     """The selected operations, rank after rank, each rank in its order; lines end in a newline.
 
-    `kind` is `forward`, `backward` or `recompute`. `binding` says what the start waited for: an
-    operation of another rank by its stage, kind and microbatch (`2B7`), `rank` for the rank's
-    operation before it, `start` for time 0. Seconds are exact decimals.
+    `kind` is the name of an `OpKind`. `binding` says what the start waited for: an operation of
+    another rank by its stage, kind and microbatch (`2B7`, a fused pair `0F3&7B1`), `rank` for the
+    rank's operation before it, `start` for time 0. Seconds are exact decimals. A fused pair has the
+    stage and microbatch of its forward, and in the last columns, empty for others, those of its
+    backward.
     """
     program, run = timeline.program, timeline.run
     lines = [_HEADER]
@@ -28,6 +33,16 @@ def timeline_csv(timeline: Timeline, selection: Selection = EVERYTHING) -> str:
             exact_seconds(int(run.start[operation])),
             exact_seconds(int(run.end[operation])),
             timeline.waited_for(operation),
+            *_backward_of_pair(program, operation),
         )
         lines.append(",".join(columns))
     return "\n".join(lines) + "\n"
+
+
+def _backward_of_pair(program: Program, operation: int) -> tuple[str, str]:
+    if program.kind[operation] != OpKind.FORWARD_BACKWARD:
+        return "", ""
+    return (
+        str(program.backward_stage[operation]),
+        str(program.backward_microbatch[operation]),
+    )

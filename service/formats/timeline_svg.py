@@ -53,6 +53,7 @@ _LOOKS = {
     OpKind.BACKWARD: _Look("backward", "#f3b23c", "#2b2206"),
     OpKind.BACKWARD_INPUT: _Look("backward (inputs)", "#f3b23c", "#2b2206"),
     OpKind.BACKWARD_WEIGHT: _Look("backward (weights)", "#a65b2b", "#ffffff"),
+    OpKind.FORWARD_BACKWARD: _Look("forward and backward", "#7b4a9c", "#ffffff"),
     OpKind.RECOMPUTE: _Look("recompute", "#2e9e83", "#ffffff", 0.62),
     OTHER: _Look("other microbatches", "#c5ccd6", "#5b6573"),
 }

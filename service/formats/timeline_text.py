@@ -98,7 +98,7 @@ def _refuse_if_large(slots: int, rows: int, slot: int) -> None:
 def _label(timeline: Timeline, operation: int) -> str:
     """Letter and microbatch; with the stage in front where a rank has several (`5F0`)."""
     program = timeline.program
-    if program.stages != program.ranks:
+    if program.stages != program.ranks or program.directions > 1:
         return timeline.label(operation)
     return f"{OpKind(program.kind[operation]).letter}{program.microbatch[operation]}"
 

@@ -25,6 +25,7 @@ _SQLITE_PRAGMAS = (
     "PRAGMA synchronous=NORMAL",
 )
 _POSTGRESQL_CONNECT_SECONDS = 10
+_POSTGRESQL_OPTIONS = frozenset({"host", "passfile", "port", "ssl"})
 _POSTGRESQL_SETTINGS = {
     "application_name": "stagefare",
     "lock_timeout": "10s",
@@ -33,11 +34,12 @@ _POSTGRESQL_SETTINGS = {
     "timezone": "UTC",
 }
 
-# Primary result codes of SQLite: busy, locked, I/O error, full, cannot open.
-_SQLITE_UNAVAILABLE = frozenset({5, 6, 10, 13, 14})
-# SQLSTATE classes and codes of PostgreSQL: no connection, out of resources, stopped by an
-# operator or a time-out, deadlock or serialization failure, lock not available.
-_POSTGRESQL_UNAVAILABLE = ("08", "53", "57", "40", "55P03")
+# Primary result codes of SQLite: busy, locked, read-only, I/O error, full, cannot open.
+_SQLITE_UNAVAILABLE = frozenset({5, 6, 8, 10, 13, 14})
+# SQLSTATE classes and codes of PostgreSQL: no connection, refused to log in, no such database, out
+# of resources, stopped by an operator or a time-out, deadlock or serialization failure, lock not
+# available.
+_POSTGRESQL_UNAVAILABLE = ("08", "28", "3D", "53", "57", "40", "55P03")
 
 
 def create_engine(url: str) -> AsyncEngine:
@@ -88,7 +90,7 @@ def _with_driver(url: str) -> URL:
     if backend in ("sqlite", "sqlite+aiosqlite"):
         if location.database in (None, "", ":memory:") or "mode" in location.query:
             raise ValueError("SQLite needs a file: sqlite:///relative or sqlite:////absolute")
-        return location.set(drivername="sqlite+aiosqlite")
+        return _with_options(location.set(drivername="sqlite+aiosqlite"), frozenset())
     if backend in ("postgres", "postgresql", "postgresql+asyncpg"):
         location = location.set(drivername="postgresql+asyncpg")
         # What libpq calls sslmode is called ssl here, with the same values.
@@ -96,8 +98,17 @@ def _with_driver(url: str) -> URL:
             mode = location.query["sslmode"]
             location = location.difference_update_query(["sslmode"])
             location = location.update_query_dict({"ssl": mode})
-        return location
+        return _with_options(location, _POSTGRESQL_OPTIONS)
     raise ValueError(f"{backend} is not supported: use sqlite or postgresql")
+
+
+def _with_options(location: URL, known: frozenset[str]) -> URL:
+    """The same URL; the driver would fail on other options only when it connects."""
+    unknown = sorted(location.query.keys() - known)
+    if unknown:
+        names = ", ".join(sorted(known)) or "none"
+        raise ValueError(f"unknown options {', '.join(unknown)}: known here are {names}")
+    return location
 
 
 # Summaries hold only finite numbers; a NaN would be refused by one database and not the other.
@@ -108,6 +119,7 @@ def _sqlite_engine(location: URL) -> AsyncEngine:
     engine = create_async_engine(
         location,
         json_serializer=_to_json,
+        hide_parameters=True,  # an error that is logged holds no document
         connect_args={"timeout": _SQLITE_BUSY_SECONDS},
         **_POOL,
     )
@@ -136,6 +148,7 @@ def _postgresql_engine(location: URL) -> AsyncEngine:
     return create_async_engine(
         location,
         json_serializer=_to_json,
+        hide_parameters=True,
         connect_args={
             "timeout": _POSTGRESQL_CONNECT_SECONDS,
             "server_settings": _POSTGRESQL_SETTINGS,

@@ -1,7 +1,8 @@
 """Measurements as rows on SQL."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 
 from sqlalchemy import and_, insert, literal, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,6 +16,9 @@ __all__ = ["SqlMeasurementStore"]
 
 # A measurement's columns carry the names of the row's fields.
 _FIELDS = tuple(field.name for field in fields(MeasurementRow))
+# Preparing a row for the database takes some 50 microseconds of the event loop; between batches
+# others have their turn.
+_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +28,23 @@ class SqlMeasurementStore:
     connection: AsyncConnection
     team: str
 
-    async def add(self, revision: Revision, rows: Sequence[MeasurementRow]) -> None:
-        """Store the rows of a profile revision just appended.
+    async def add(self, revision: Revision, rows: Iterable[MeasurementRow]) -> None:
+        """Store the rows of a profile revision just appended, some at a time.
 
         Raises ValueError when the revision is no profile or a row names another revision.
         """
         if revision.kind is not DocumentKind.PROFILE:
             raise ValueError(f"{revision.kind.value} have no measurements, only profiles do")
+        remaining = iter(rows)
+        while batch := list(islice(remaining, _BATCH)):
+            await self._insert(revision, batch)
+
+    async def _insert(self, revision: Revision, rows: Sequence[MeasurementRow]) -> None:
         for row in rows:
             if (row.profile, row.profile_revision) != (revision.name, revision.number):
                 raise ValueError(
                     f"a row of {row.profile}@{row.profile_revision} under {revision.reference}"
                 )
-        if not rows:
-            return
         fixed = {"team": self.team, "kind": revision.kind}
         await self.connection.execute(
             insert(Measurements),

@@ -13,8 +13,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import Connection, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -22,7 +24,7 @@ from service.resources import resource_folder
 from service.store.engine import BEGIN_MODE, create_engine, sqlite_path
 from service.store.tables import Base
 
-__all__ = ["check_drift", "current", "downgrade", "draft", "head", "upgrade"]
+__all__ = ["MigrationFailed", "check_drift", "current", "downgrade", "draft", "head", "upgrade"]
 
 T = TypeVar("T")
 
@@ -30,17 +32,25 @@ T = TypeVar("T")
 _ADVISORY_LOCK = 7_253_640_911
 
 
+class MigrationFailed(Exception):
+    """The database at a URL can't be opened or migrated; the message says why, for people."""
+
+
 async def upgrade(url: str, revision: str = "head", *, script_location: Path | None = None) -> None:
     """Bring the database at `url` up to `revision`; SQLite's file and folder are made if absent.
 
     `script_location` is the folder of migrations, by default the one the package came with.
+    Raises `MigrationFailed`; the database is as it was then.
     """
     config = _config(script_location)
     await _migrate(url, lambda connection: command.upgrade(_with(config, connection), revision))
 
 
 async def downgrade(url: str, revision: str, *, script_location: Path | None = None) -> None:
-    """Take the database at `url` down to `revision`; `base` drops every table with its rows."""
+    """Take the database at `url` down to `revision`; `base` drops every table with its rows.
+
+    Raises `MigrationFailed`; the database is as it was then.
+    """
     config = _config(script_location)
     await _migrate(url, lambda connection: command.downgrade(_with(config, connection), revision))
 
@@ -111,6 +121,15 @@ async def _read(url: str, work: Callable[[Connection], T]) -> T:
 
 
 async def _migrate(url: str, work: Callable[[Connection], None]) -> None:
+    try:
+        await _migrate_in_turn(url, work)
+    except (OSError, ValueError, SQLAlchemyError, CommandError) as error:
+        # The driver's own words, without the statement and the links around them.
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        raise MigrationFailed(f"the database can't be migrated: {reason}") from error
+
+
+async def _migrate_in_turn(url: str, work: Callable[[Connection], None]) -> None:
     path = sqlite_path(url)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,8 @@
             ├── document_pins        what a revision refers to, with numbers
             ├── topology_summaries   typed columns beside a topology
             └── measurements         the rows of a profile
-    estimates                  answers by digest
+    ├── estimates              answers by digest
+    └── tokens                 who may act for the team
 
 Keys are what people say: team, kind, name, number. A row can't exist without its team, a pin
 can't point to another team, and each list is read in the order of a primary key.
@@ -24,6 +25,7 @@ from sqlalchemy import (
     Index,
     LargeBinary,
     MetaData,
+    UniqueConstraint,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -37,6 +39,7 @@ __all__ = [
     "Measurements",
     "Revisions",
     "Teams",
+    "Tokens",
     "TopologySummaries",
 ]
 
@@ -242,3 +245,27 @@ class Estimates(Base):
     request: Mapped[bytes]
     answer: Mapped[bytes]
     created_at: Mapped[datetime]
+
+
+class Tokens(Base):
+    """A bearer token without its secret; rows are never removed.
+
+    A token is looked up by its id before its team is known, so ids are unique across teams.
+    """
+
+    __tablename__ = "tokens"
+    __table_args__ = (
+        ForeignKeyConstraint(["team"], ["teams.name"]),
+        UniqueConstraint("id"),
+        CheckConstraint("length(id) = 20", name="id_length"),
+        CheckConstraint("length(secret_hash) = 32", name="secret_hash_length"),
+    )
+
+    team: Mapped[str] = mapped_column(primary_key=True)
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str | None]
+    secret_hash: Mapped[bytes]
+    scopes: Mapped[list[str]]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime]
+    revoked_at: Mapped[datetime | None]

@@ -1,4 +1,4 @@
-"""The outermost layer: a request id on every answer, and HEAD wherever GET works.
+"""The outermost layer: a request id on every answer, HEAD wherever GET works, a right Allow.
 
 The framework's own middleware runs after routing, so it would miss unknown routes.
 """
@@ -9,6 +9,8 @@ from uuid import uuid4
 
 from litestar import Litestar
 from litestar.types import HTTPScope, Message, Receive, Scope, Send
+
+from service.web.methods import allowed_methods
 
 __all__ = ["Application"]
 
@@ -28,7 +30,7 @@ class Application(Litestar):
 
     async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         request_id = _request_id(scope)
-        is_head = scope["method"] == "HEAD"
+        is_head, is_options = scope["method"] == "HEAD", scope["method"] == "OPTIONS"
         # The server keeps its own scope, so that it knows that the request is a HEAD.
         inner = {**scope, "state": {**scope.get("state", {}), "request_id": request_id}}
         if is_head:
@@ -37,6 +39,10 @@ class Application(Litestar):
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = [*message["headers"], (REQUEST_ID_HEADER, request_id.encode())]
+                if is_options and message["status"] == 204:
+                    # The framework names the methods of one of the routes of a path, not HEAD.
+                    headers = [header for header in headers if header[0] != b"allow"]
+                    headers.append((b"allow", allowed_methods(self, scope["path"]).encode()))
                 await send(cast("Message", {**message, "headers": headers}))
             elif is_head and message["type"] == "http.response.body":
                 if not message.get("more_body", False):

@@ -13,12 +13,13 @@ from litestar import Request
 from service.web import problem_types
 from service.web.problems import Problem, RequestFaultCode, parameter_error
 
-__all__ = ["entity_tag", "is_unmodified", "precondition"]
+__all__ = ["TAGS_PATTERN", "entity_tag", "is_unmodified", "precondition"]
 
 AnyRequest = Request[Any, Any, Any]
 
-_TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
-_TAG_LIST = re.compile(rf"\s*{_TAG}(?:\s*,\s*{_TAG})*\s*")
+_TAG = r'(?:W/)?"[!#-~]*"'
+TAGS_PATTERN = rf"^(?:\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*)$(?!\n)"
+_TAGS = re.compile(TAGS_PATTERN)
 _ONE_TAG = re.compile(_TAG)
 
 
@@ -66,10 +67,10 @@ def _tags(request: AnyRequest, header: str) -> list[str] | None:
     values = request.headers.getall(header, [])
     if not values:
         return None
-    text = ", ".join(values)
-    if text.strip() == "*":
+    text = ", ".join(values).strip()
+    if text == "*":
         return ["*"]
-    if _TAG_LIST.fullmatch(text) is None:
+    if _TAGS.match(text) is None:
         detail = f'{header} is * or a list of entity tags in double quotes, such as "3-1f0c"'
         error = parameter_error("header", header, RequestFaultCode.INVALID_HEADER, detail)
         raise Problem(problem_types.INVALID_PARAMETERS, detail, [error])

@@ -1,25 +1,48 @@
 """Multipart forms: one file and a few fields, checked as strictly as a JSON body."""
 
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request
 from litestar.datastructures import UploadFile
 from litestar.exceptions import ClientException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Meta, Struct
 
 from service.core.errors import FaultCode
 from service.web import problem_types
 from service.web.problems import Problem, ProblemError, RequestFaultCode, json_pointer
 from service.web.texts import read_text
 
-__all__ = ["FILE_FIELD", "MULTIPART_MEDIA_TYPE", "read_form"]
+__all__ = ["FILE_FIELD", "MULTIPART_MEDIA_TYPE", "form_type", "read_form"]
 
 F = TypeVar("F", bound=Struct)
 
 FILE_FIELD = "file"
 MULTIPART_MEDIA_TYPE = "multipart/form-data"
+
+_File = Annotated[
+    str,
+    Meta(
+        description="The file as it is",
+        extra_json_schema={"contentMediaType": "application/octet-stream"},
+    ),
+]
+
+
+@lru_cache(maxsize=16)
+def form_type(fields_type: type[Struct]) -> type[Struct]:
+    """The whole form as one type, to be described; it is read by `read_form`."""
+    return msgspec.defstruct(
+        fields_type.__name__.removesuffix("Fields") + "Form",
+        [(FILE_FIELD, _File)],
+        bases=(fields_type,),
+        namespace={"__doc__": "A file and what is said of it."},
+        kw_only=True,
+        frozen=True,
+        forbid_unknown_fields=True,
+    )
 
 
 async def read_form(request: Request[Any, Any, Any], fields_type: type[F]) -> tuple[bytes, F]:
@@ -38,6 +61,9 @@ async def read_form(request: Request[Any, Any, Any], fields_type: type[F]) -> tu
         )
     try:
         form = await request.form()
+        for name, part in form.multi_items():
+            # Some character sets hold halves of surrogate pairs, which are no text.
+            (name + part if isinstance(part, str) else name).encode()
     except RequestEntityTooLarge:  # which is a ClientException too
         raise
     except (ClientException, ValueError, LookupError) as error:

@@ -9,6 +9,9 @@ What a route can't say by its signature it says in `opt`:
     **CONDITIONAL     the answer has an ETag, and the conditional headers work
     EXAMPLE: value    an example of the body
     MULTIPART: type   the body is a form: a `file` and the fields of this msgspec type
+    PROBLEMS: types   problem types it can answer with, besides those that follow from the rest
+
+and `service.web.access` reads there what a caller needs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +25,19 @@ from litestar.handlers.http_handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 
 from service.web import problem_types
+from service.web.access import required_scope
+from service.web.conditional import TAGS_PATTERN
+from service.web.forms import MULTIPART_MEDIA_TYPE, form_type
 from service.web.guards import answer_media_type, declared_type, query_parameters
 from service.web.problem_types import ProblemType
 from service.web.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 
-__all__ = ["CONDITIONAL", "EXAMPLE", "MULTIPART", "ApiInfo", "build_document", "render"]
+__all__ = ["CONDITIONAL", "EXAMPLE", "MULTIPART", "PROBLEMS", "ApiInfo", "build_document", "render"]
 
 CONDITIONAL: Mapping[str, Any] = {"conditional": True}
 EXAMPLE = "example"
 MULTIPART = "multipart"
+PROBLEMS = "problems"
 
 JSON = "application/json"
 _REFERENCE = "#/components/schemas/{name}"
@@ -75,6 +82,7 @@ def build_document(app: Litestar, info: ApiInfo) -> dict[str, Any]:
         "components": {
             "schemas": dict(sorted(components.items())),
             "headers": _HEADERS,
+            "securitySchemes": {_BEARER: _BEARER_SCHEME},
             "responses": {
                 problem_type.slug: _problem_response(problem_type, problem_schema)
                 for problem_type in problem_types.PROBLEM_TYPES
@@ -100,7 +108,7 @@ class _Operation:
         if (body := self._body()) is not None:
             yield body
         if MULTIPART in self.handler.opt:
-            yield self.handler.opt[MULTIPART]
+            yield form_type(self.handler.opt[MULTIPART])
         for container, _ in self._answers().values():
             if container is not None:
                 yield container
@@ -109,7 +117,9 @@ class _Operation:
 
     def render(self, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
         """The operation object."""
-        description = cleandoc(self.handler.fn.__doc__ or "")
+        # A handler made by a factory is told its description, any other has it as its docstring.
+        told = self.handler.description
+        description = told if isinstance(told, str) else cleandoc(self.handler.fn.__doc__ or "")
         rendered: dict[str, Any] = {
             "operationId": self.handler.operation_id,
             "tags": sorted(self.handler.resolve_tags()),
@@ -131,6 +141,8 @@ class _Operation:
         if (request_body := self._request_body(schema_of)) is not None:
             rendered["requestBody"] = request_body
         rendered["responses"] = self._responses(schema_of)
+        scope = required_scope(self.handler)
+        rendered["security"] = [] if scope is None else [{_BEARER: [scope.value]}]
         return rendered
 
     def _body(self) -> Any | None:
@@ -157,15 +169,8 @@ class _Operation:
 
     def _request_body(self, schema_of: Mapping[Any, Any]) -> dict[str, Any] | None:
         if MULTIPART in self.handler.opt:
-            file = {
-                "type": "string",
-                "contentMediaType": "application/octet-stream",
-                "description": "The file as it is",
-            }
-            fields = {"allOf": [schema_of[self.handler.opt[MULTIPART]]]}
-            has_file = {"type": "object", "properties": {"file": file}, "required": ["file"]}
-            schema = {"allOf": [has_file, *fields["allOf"]]}
-            return {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+            schema = schema_of[form_type(self.handler.opt[MULTIPART])]
+            return {"required": True, "content": {MULTIPART_MEDIA_TYPE: {"schema": schema}}}
         if (body := self._body()) is None:
             return None
         media: dict[str, Any] = {"schema": schema_of[body]}
@@ -213,6 +218,11 @@ class _Operation:
 
     def _problems(self) -> Iterator[ProblemType]:
         """The problem types an operation can answer with, from what it reads."""
+        if required_scope(self.handler) is not None:
+            yield problem_types.UNAUTHENTICATED
+            yield problem_types.INSUFFICIENT_SCOPE
+            yield problem_types.FOREIGN_ORIGIN
+            yield problem_types.MISDIRECTED_REQUEST
         yield problem_types.INVALID_PARAMETERS
         yield problem_types.NOT_ACCEPTABLE
         yield problem_types.INTERNAL_ERROR
@@ -229,6 +239,7 @@ class _Operation:
             yield problem_types.UNSUPPORTED_MEDIA_TYPE
             yield problem_types.INVALID_INPUT
             yield problem_types.WORK_BUDGET_EXCEEDED
+        yield from self.handler.opt.get(PROBLEMS, ())
 
 
 def _operations(app: Litestar) -> Iterator[_Operation]:
@@ -272,7 +283,7 @@ def _problem_response(problem_type: ProblemType, schema: dict[str, Any]) -> dict
     }
     return {
         "description": f"{problem_type.title}. {problem_type.meaning}",
-        "headers": {"X-Request-ID": _REQUEST_ID},
+        "headers": _problem_headers([problem_type]),
         "content": {PROBLEM_MEDIA_TYPE: {"schema": schema, "example": example}},
     }
 
@@ -283,14 +294,29 @@ def _problem_reference(types: list[ProblemType]) -> dict[str, Any]:
         return {"$ref": f"#/components/responses/{types[0].slug}"}
     return {
         "description": "; ".join(f"{t.title} ({t.uri})" for t in types),
-        "headers": {"X-Request-ID": _REQUEST_ID},
+        "headers": _problem_headers(types),
         "content": {
             PROBLEM_MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="ProblemDocument")}}
         },
     }
 
 
-_TAG_SCHEMA = {"schema": {"type": "string", "maxLength": 1000}}
+def _problem_headers(types: list[ProblemType]) -> dict[str, Any]:
+    headers: dict[str, Any] = {"X-Request-ID": _REQUEST_ID}
+    if {problem_types.UNAUTHENTICATED, problem_types.INSUFFICIENT_SCOPE}.intersection(types):
+        headers["WWW-Authenticate"] = {"$ref": "#/components/headers/WWW-Authenticate"}
+    return headers
+
+
+_BEARER = "bearer"
+_BEARER_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of the caller's team. Each operation names the scope it needs: `read`, "
+    "`write` or `admin`; none holds another one. While no token has been made, the service answers "
+    "without one, on its own machine only.",
+}
+_TAG_SCHEMA = {"schema": {"type": "string", "pattern": TAGS_PATTERN, "maxLength": 1000}}
 _CONDITIONAL_HEADERS: dict[tuple[str, str], dict[str, Any]] = {
     ("get", "If-None-Match"): {
         "description": "Entity tags the caller has; 304 when one is the current version.",
@@ -310,6 +336,10 @@ _CONDITIONAL_HEADERS: dict[tuple[str, str], dict[str, Any]] = {
     },
 }
 _HEADERS = {
+    "WWW-Authenticate": {
+        "description": "How to authenticate (RFC 6750), with the reason where one can be told.",
+        "schema": {"type": "string"},
+    },
     "RequestId": {
         "description": "Id of the request, the caller's own when it sent one; also in the log.",
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},

@@ -6,6 +6,8 @@ The slug is part of the contract: `type` of a problem document is `/problems/<sl
 from dataclasses import dataclass
 
 __all__ = [
+    "FOREIGN_ORIGIN",
+    "INSUFFICIENT_SCOPE",
     "INTERNAL_ERROR",
     "INVALID_BODY",
     "INVALID_INPUT",
@@ -13,6 +15,7 @@ __all__ = [
     "MALFORMED_BODY",
     "MALFORMED_REQUEST",
     "METHOD_NOT_ALLOWED",
+    "MISDIRECTED_REQUEST",
     "NOT_ACCEPTABLE",
     "NOT_FOUND",
     "NO_SUCH_ROUTE",
@@ -20,6 +23,7 @@ __all__ = [
     "PRECONDITION_FAILED",
     "PROBLEM_TYPES",
     "SUPERSEDED",
+    "UNAUTHENTICATED",
     "UNAVAILABLE",
     "UNSUPPORTED_MEDIA_TYPE",
     "WORK_BUDGET_EXCEEDED",
@@ -76,6 +80,31 @@ INVALID_PARAMETERS = ProblemType(
     "a header that matters here can't be read.",
     "Every fault is listed; `in` says whether it is in the query, the path or a header, and the "
     "pointer is a slash followed by the parameter's name. A cursor is used as it was given.",
+)
+UNAUTHENTICATED = ProblemType(
+    "unauthenticated",
+    401,
+    "A valid token is needed",
+    "The request has no token, or one that is unknown, expired, revoked or not a token at all; the "
+    "answer does not say which.",
+    "Send the header `Authorization: Bearer stagefare_...`. A token is made with `stagefare tokens "
+    "create` on the machine of the service, or by an admin of the team with POST /v1/tokens.",
+)
+INSUFFICIENT_SCOPE = ProblemType(
+    "insufficient-scope",
+    403,
+    "The token does not allow this",
+    "The token is valid, but the route needs a scope that it does not have: `read` for reading and "
+    "for calculations, `write` to store, import and archive documents, `admin` for tokens.",
+    "Use a token with the scope named in the detail. A scope holds no other one.",
+)
+FOREIGN_ORIGIN = ProblemType(
+    "foreign-origin",
+    403,
+    "A page of another origin sent the request",
+    "While the service is open, before the first token is made, it does not serve requests that "
+    "the pages of other origins make a browser send.",
+    "Send the request from a program, or make a token and send that.",
 )
 NO_SUCH_ROUTE = ProblemType(
     "no-such-route",
@@ -137,6 +166,14 @@ UNSUPPORTED_MEDIA_TYPE = ProblemType(
     "The Content-Type header names a format this route does not read, or is missing.",
     "Send application/json; imports take multipart/form-data.",
 )
+MISDIRECTED_REQUEST = ProblemType(
+    "misdirected-request",
+    421,
+    "The service does not answer under this name",
+    "While the service is open, before the first token is made, it answers only to the names of "
+    "the machine itself in the Host header, so that no web page can reach it under another name.",
+    "Use http://127.0.0.1 or http://localhost with the port, or make a token and send that.",
+)
 INVALID_INPUT = ProblemType(
     "invalid-input",
     422,
@@ -174,6 +211,9 @@ PROBLEM_TYPES = (
     MALFORMED_BODY,
     INVALID_BODY,
     INVALID_PARAMETERS,
+    UNAUTHENTICATED,
+    INSUFFICIENT_SCOPE,
+    FOREIGN_ORIGIN,
     NO_SUCH_ROUTE,
     NOT_FOUND,
     METHOD_NOT_ALLOWED,
@@ -182,6 +222,7 @@ PROBLEM_TYPES = (
     PRECONDITION_FAILED,
     PAYLOAD_TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
+    MISDIRECTED_REQUEST,
     INVALID_INPUT,
     WORK_BUDGET_EXCEEDED,
     INTERNAL_ERROR,

@@ -14,12 +14,12 @@ import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.types import ExceptionHandlersMap
-from litestar.utils import normalize_path
 from msgspec import Meta
 
 from service.app.errors import NotFound, PreconditionFailed, Superseded, Unavailable
 from service.core.errors import Fault, FaultCode, InvalidInput, Path, WorkBudgetExceeded
 from service.web import problem_types
+from service.web.methods import allowed_methods
 from service.web.problem_types import ProblemType
 
 __all__ = [
@@ -40,7 +40,6 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 MAX_LISTED_FAULTS = 100
 MAX_TOKEN_LENGTH = 200
 RETRY_AFTER_SECONDS = 1
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 logger = logging.getLogger("stagefare.web")
 
@@ -217,7 +216,7 @@ def _answer_with_problem(request: AnyRequest, error: Exception) -> Response[byte
         )
     headers = dict(problem.headers)
     if isinstance(error, MethodNotAllowedException):
-        headers["Allow"] = ", ".join(_allowed_methods(request))
+        headers["Allow"] = allowed_methods(request.app, request.scope["path"])
     return _response(request, problem, headers)
 
 
@@ -289,18 +288,3 @@ def _parameter_errors(extra: Sequence[Any]) -> list[ProblemError]:
         for entry in extra
         if isinstance(entry, dict) and "key" in entry
     ]
-
-
-def _allowed_methods(request: AnyRequest) -> list[str]:
-    """What the router itself takes at the request's path."""
-    allowed = {"OPTIONS"}
-    path = normalize_path(request.scope["path"])
-    for method in METHODS:
-        try:
-            request.app.asgi_router.handle_routing(path=path, method=method)
-        except HTTPException:
-            continue
-        allowed.add(method)
-    if "GET" in allowed:
-        allowed.add("HEAD")
-    return sorted(allowed)

@@ -7,13 +7,14 @@ for the type the handler declares. Only when that fails are all faults looked fo
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from functools import lru_cache
 from math import inf, isfinite
 from typing import Any, TypeVar, cast
 
 import msgspec
 from litestar import Request
+from litestar.exceptions import InternalServerException
 from litestar.types import Empty
 from litestar.utils.scope.state import ScopeState
 
@@ -42,6 +43,9 @@ MAX_INTEGER_DIGITS = 400
 
 # A string, closed or running to the end of the body. Possessive, so that it never backtracks.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+# The escape of a NUL, and not of a backslash before "u0000".
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_NO_NUL = "text holds no NUL character"
 _NOT_A_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _MESSAGE_PATH = re.compile(r" - at `\$(?P<path>.*)`$", re.DOTALL)
 _MESSAGE_PATH_PART = re.compile(r"\.(?P<field>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<index>\d+)\]")
@@ -49,6 +53,15 @@ _MESSAGE_PATH_PART = re.compile(r"\.(?P<field>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<inde
 
 class StrictRequest(Request[Any, Any, Any]):
     """A request whose `data` parameter is decoded strictly into the type the handler declares."""
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The bytes of the body as they come. Raises `Problem` when the caller leaves meanwhile."""
+        try:
+            async for part in super().stream():
+                yield part
+        except InternalServerException as error:  # the framework's word for it
+            detail = "the connection was closed before the end of the body"
+            raise Problem(problem_types.MALFORMED_REQUEST, detail) from error
 
     async def body(self) -> bytes:
         """The bytes of the body. Raises `Problem` (413, 415, or 400 when JSON should be there)."""
@@ -97,8 +110,10 @@ def decode_json(body: bytes, type_: type[T]) -> T:
         raise _invalid_body(body, type_, str(error)) from error
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _malformed(str(error)) from error
-    if b"\\u0000" in body and (nul := list(_value_faults(_loose(body)))):
-        raise _invalid(nul)
+    if _NUL.search(body) is not None:
+        if _is_large(body):
+            raise _first_of(_fault((), RequestFaultCode.NUL_CHARACTER, _NO_NUL))
+        raise _invalid(list(_value_faults(_loose(body))))
     return value
 
 
@@ -111,11 +126,10 @@ def check_value(value: Any, type_: type[T], at: Path = ()) -> T:
     try:
         converted: T = msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
+        if _is_large(msgspec.json.encode(value)):
+            raise _first_of(_beneath(at, _fault_of_message(str(error)))) from error
         faults = _all_faults(value, type_, str(error))
-        prefix = json_pointer(at)
-        raise _invalid(
-            [msgspec.structs.replace(fault, pointer=prefix + fault.pointer) for fault in faults]
-        ) from error
+        raise _invalid([_beneath(at, fault) for fault in faults]) from error
     return converted
 
 
@@ -139,11 +153,22 @@ def _refuse_deep_nesting(body: bytes) -> None:
 
 def _invalid_body(body: bytes, type_: Any, message: str) -> Problem:
     """The refusal of a body that msgspec refused with `message`."""
-    if sum(map(body.count, (b",", b":", b"["))) > MAX_VALUES_TO_SEARCH:
-        fault = _fault_of_message(message)
-        detail = f"{fault.detail}; the body is too large to look for further faults"
-        return Problem(problem_types.INVALID_BODY, detail, [fault])
+    if _is_large(body):
+        return _first_of(_fault_of_message(message))
     return _invalid(_all_faults(_loose(body), type_, message))
+
+
+def _is_large(body: bytes) -> bool:
+    return sum(map(body.count, (b",", b":", b"["))) > MAX_VALUES_TO_SEARCH
+
+
+def _first_of(fault: ProblemError) -> Problem:
+    detail = f"{fault.detail}; this is too large to look for further faults"
+    return Problem(problem_types.INVALID_BODY, detail, [fault])
+
+
+def _beneath(at: Path, fault: ProblemError) -> ProblemError:
+    return msgspec.structs.replace(fault, pointer=json_pointer(at) + fault.pointer)
 
 
 def _all_faults(value: Any, type_: Any, message: str) -> list[ProblemError]:
@@ -193,8 +218,7 @@ def _value_faults(value: Any) -> Iterable[ProblemError]:
 
 def _string_faults(path: Path, text: str) -> Iterable[ProblemError]:
     if "\0" in text:
-        detail = "text holds no NUL character"
-        yield _fault(path, RequestFaultCode.NUL_CHARACTER, detail)
+        yield _fault(path, RequestFaultCode.NUL_CHARACTER, _NO_NUL)
     elif not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         detail = "this holds half of a surrogate pair"
         yield _fault(path, RequestFaultCode.MALFORMED, detail)

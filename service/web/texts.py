@@ -11,8 +11,9 @@ from service.web.schema_faults import schema_faults
 
 __all__ = ["read_text"]
 
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
-_NUMBER = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,3})?")
+# As JSON writes them, so without leading zeros.
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,3})?")
 
 
 def read_text(text: str, type_: Any) -> tuple[Any, list[ProblemError]]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -13,26 +12,31 @@ from sqlalchemy import func, select
 
 from service.main import create_app
 from service.settings import read_settings
+from service.store.database import SqlDatabase
 from service.store.engine import create_engine
 from service.store.tables import Base
-from service.store.unit_of_work import SqlStorage
+from tests.api.clients import client_of
 
 Counts = dict[str, int]
 
 
 @pytest_asyncio.fixture
-async def client(storage: SqlStorage, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the application on a fresh database."""
+async def client(app: Litestar) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the application on a fresh database, which has no token yet and so is open."""
+    async with client_of(app) as http:
+        yield http
+
+
+@pytest_asyncio.fixture
+async def app(database: SqlDatabase, tmp_path: Path) -> AsyncIterator[Litestar]:
+    """The application on a fresh database, started."""
     settings = read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)})
-    app = create_app(settings, storage=storage)
+    app = create_app(settings, database=database)
     started, stopped = asyncio.Event(), asyncio.Event()
     # A task of its own: the two halves of a fixture are different tasks, and a lifespan is one.
     life = asyncio.create_task(_live(app, started, stopped))
     await asyncio.wait({life, asyncio.create_task(started.wait())}, return_when="FIRST_COMPLETED")
-    asgi: Any = app
-    transport = httpx.ASGITransport(app=asgi, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
-        yield http
+    yield app
     stopped.set()
     await life
 

@@ -7,7 +7,14 @@ import httpx
 
 __all__ = ["CALCULATIONS", "FOUR_LINES", "cadence_plan", "store_documents", "two_host_plan"]
 
-CALCULATIONS = ("cadence", "bubble", "boundary-transfers", "live-activations", "estimates")
+CALCULATIONS = (
+    "cadence",
+    "bubble",
+    "boundary-transfers",
+    "live-activations",
+    "sensitivities",
+    "estimates",
+)
 
 FOUR_LINES: dict[str, Any] = {
     "costs": {

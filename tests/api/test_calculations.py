@@ -41,6 +41,67 @@ async def test_the_plan_of_four_lines_needs_no_document(client: httpx.AsyncClien
             assert statement["detail"]
 
 
+async def test_no_prediction_of_a_boundary_is_shown_below_a_bound(
+    client: httpx.AsyncClient,
+) -> None:
+    """Also where both are the same rate and latency, and only their rounding could differ."""
+    stages = [
+        {"forward_seconds": 0.001, "backward_seconds": 0.002, "boundary_bytes": size}
+        for size in (13, 15, 22, 4_001, 123_457)
+    ]
+    last = {"forward_seconds": 0.001, "backward_seconds": 0.002}
+    gpus = {"name": "host", "devices": [{"name": f"gpu{i}", "kind": "gpu"} for i in range(6)]}
+    wires = [
+        {
+            "source": f"gpu{i}",
+            "target": f"gpu{i + 1}",
+            "kind": "pcie",
+            "bandwidth_bytes_per_second": 31.5e9,
+            "latency_seconds": 0,
+        }
+        for i in range(5)
+    ]
+    topology = {"hosts": [{**gpus, "links": wires}]}
+    assert (await client.put("/v1/topologies/wires", json=topology)).status_code == 201
+    plan = {**FOUR_LINES, "topology": "wires", "costs": {"stages": [*stages, last]}}
+    answer = await ask(client, "boundary-transfers", plan)
+    for boundary in answer["boundaries"]:
+        for direction in ("forward", "backward"):
+            (pair,) = boundary["pairs"]
+            shown = boundary[direction]["transfer_seconds"]
+            assert shown == pair[direction]["transfer_seconds"] > 0
+            assert boundary[direction]["lower_bound_seconds"] <= shown
+            assert pair[direction]["lower_bound_seconds"] <= shown
+
+
+async def test_nothing_to_send_is_no_message(client: httpx.AsyncClient) -> None:
+    first = {**FOUR_LINES["costs"]["stages"][0], "boundary_bytes": 9, "backward_boundary_bytes": 0}
+    plan = {**FOUR_LINES, "costs": {"stages": [first, FOUR_LINES["costs"]["stages"][1]]}}
+    (boundary,) = (await ask(client, "boundary-transfers", plan))["boundaries"]
+    assert boundary["forward"]["messages_per_iteration"] == 8
+    assert boundary["backward"]["messages_per_iteration"] == 0
+    assert boundary["backward"]["messages_per_second"] == 0
+
+
+async def test_a_steady_state_that_is_not_given_is_named(client: httpx.AsyncClient) -> None:
+    """Stage 0 hands nothing on: the slowest stage of gpipe's phases need not be one chain."""
+    await store_documents(client)
+    apart = {"layers": [{"name": name, "kind": "block"} for name in ("layer0", "layer1")]}
+    response = await client.put("/v1/models/apart", json={**apart, "tensors": []})
+    assert response.status_code == 201
+    plan = {
+        "costs": {"model": "apart", "profile": "chain-h100"},
+        "workload": {"microbatches": 8, "microbatch_size": 1, "sequence_length": 1024},
+        "partition": {"layers_per_stage": [1, 1], "skip_routing": "direct"},
+        "schedule": {"kind": "gpipe"},
+    }
+    for path in ("cadence", "estimates"):
+        answer = await ask(client, path, plan)
+        cadence = answer if path == "cadence" else answer["cadence"]
+        assert "steady_seconds" not in cadence
+        assert "steady_cadence" in {said["code"] for said in answer["not_represented"]}
+
+
 @pytest.mark.parametrize(
     ("milliseconds", "slowest", "bound", "makespans", "idle"),
     [

@@ -33,6 +33,16 @@ def test_the_committed_files_are_the_generated_ones() -> None:
     assert not stale, "run tools/generate.py"
 
 
+def test_every_operation_is_described(document: dict[str, Any]) -> None:
+    silent = [
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        if not (operation.get("summary") and operation.get("description"))
+    ]
+    assert not silent
+
+
 async def test_the_committed_document_is_served(client: httpx.AsyncClient) -> None:
     served = await client.get("/openapi.json")
     assert served.headers["content-type"] == "application/json"

@@ -1,4 +1,4 @@
-"""Estimates over HTTP: content addressed, complete, with a timeline in four formats."""
+"""Estimates over HTTP: content addressed, complete, with a timeline in five formats."""
 
 import csv
 import io
@@ -84,6 +84,17 @@ async def test_an_asserted_time_gets_a_verdict(client: httpx.AsyncClient) -> Non
         assert answer.json()["verdict"]["verdict"] == verdict
 
 
+async def test_a_verdict_tells_numbers_apart_that_are_nearly_equal(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = (await estimate(client, plan=BEFORE)).json()
+    asserted = answer["iteration_seconds"] - 1e-9
+    judged = await estimate(client, plan=BEFORE, asserted_iteration_seconds=asserted)
+    detail = judged.json()["verdict"]["detail"]
+    assert f"{asserted!r} s" in detail
+    assert f"{answer['iteration_seconds']!r} s" in detail
+
+
 async def test_a_plan_by_name_and_the_same_plan_inline_are_one_estimate(
     client: httpx.AsyncClient,
 ) -> None:
@@ -134,6 +145,19 @@ async def test_the_timeline_in_each_format(client: httpx.AsyncClient) -> None:
     assert "F0" in response.text
     assert "80.0%" in response.text
 
+    response = await client.get(f"/v1/estimates/{digest}/trace.json")
+    assert response.headers["content-type"] == "application/json"
+    operations = [
+        event
+        for event in response.json()["traceEvents"]
+        if event["ph"] == "X" and event["cat"] in {"forward", "backward"}
+    ]
+    assert [event["args"]["waited_for"] for event in operations] == columns["waited_for"]
+    assert [event["ts"] / 1e6 for event in operations] == pytest.approx(columns["start_seconds"])
+    slack = [event["args"]["slack_seconds"] for event in operations]
+    assert slack == columns["slack_seconds"]
+    assert min(slack) == 0
+
 
 async def test_a_part_of_a_timeline(client: httpx.AsyncClient) -> None:
     digest = (await estimate(client, plan=FOUR_LINES)).json()["digest"]
@@ -151,15 +175,22 @@ async def test_a_part_of_a_timeline(client: httpx.AsyncClient) -> None:
         "colour=red",
         "ranks=0&ranks=1",
     ):
-        for suffix in ("", ".csv", ".svg", ".txt"):
-            response = await client.get(f"{base}{suffix}?{query}")
+        for path in ("timeline", "timeline.csv", "timeline.svg", "timeline.txt", "trace.json"):
+            response = await client.get(f"/v1/estimates/{digest}/{path}?{query}")
             assert response.status_code == 400, (query, response.text)
             assert response.headers["content-type"] == "application/problem+json"
 
 
 async def test_unknown_estimates_are_not_found(client: httpx.AsyncClient) -> None:
     for name in ("sha256:0", "nothing", "%00", "a" * 300):
-        for suffix in ("", "/timeline", "/timeline.svg", "/timeline.csv", "/timeline.txt"):
+        for suffix in (
+            "",
+            "/timeline",
+            "/timeline.svg",
+            "/timeline.csv",
+            "/timeline.txt",
+            "/trace.json",
+        ):
             response = await client.get(f"/v1/estimates/{name}{suffix}")
             assert response.status_code == 404, response.text
             assert response.headers["content-type"] == "application/problem+json"
@@ -181,3 +212,9 @@ async def test_long_timelines_ask_for_a_part(client: httpx.AsyncClient) -> None:
     part = await client.get(f"/v1/estimates/{digest}/timeline?ranks=3&last_microbatch=9")
     assert part.status_code == 200
     assert len(json.loads(part.content)["rank"]) == 20
+    trace = await client.get(f"/v1/estimates/{digest}/trace.json?ranks=0,1,2,3")
+    assert trace.status_code == 422
+    assert "choose ranks" in trace.json()["detail"]
+    part = await client.get(f"/v1/estimates/{digest}/trace.json?ranks=3&last_microbatch=9")
+    slices = [e for e in part.json()["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    assert len(slices) == 20

@@ -144,6 +144,12 @@ PART = b'--xx\r\nContent-Disposition: form-data; name="microbatch_size"'
             "malformed-request",
         ),
         (
+            PART + b"\r\nContent-Type: text/plain; charset=utf-7\r\n\r\n+2AA-\r\n--xx--\r\n",
+            BOUNDARY,
+            400,
+            "malformed-request",
+        ),
+        (
             (PART + b"\r\n\r\n4\r\n") * 100 + b"--xx--\r\n",
             BOUNDARY,
             400,

@@ -12,7 +12,7 @@ import uvicorn
 
 from service.main import MAX_BODY_BYTES, create_app
 from service.settings import read_settings
-from tests.app.fakes import FakeStorage
+from tests.app.fakes import FakeDatabase, FakeStorage
 
 JSON = {"Content-Type": "application/json"}
 
@@ -27,8 +27,9 @@ class Live:
 
 @pytest_asyncio.fixture
 async def live(tmp_path: Path) -> AsyncIterator[Live]:
-    storage = FakeStorage()
-    app = create_app(read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)}), storage=storage)
+    database = FakeDatabase()
+    storage = database.for_team("local")
+    app = create_app(read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)}), database=database)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
@@ -96,12 +97,14 @@ async def test_requests_no_client_library_would_send(live: Live) -> None:
         await writer.wait_closed()
         return received
 
-    head = b"PUT /v1/plans/mine HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    head = b"PUT /v1/plans/mine HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     kind = b"Content-Type: application/json\r\n"
     assert b" 415 " in (await answer_to(head + b"Content-Length: 2\r\n\r\n{}"))[:20]
     length = b"Content-Length: %d\r\n\r\n" % len(body)
     assert b" 400 " in (await answer_to(head + kind + length + body))[:20]
-    assert b" 400 " in (await answer_to(head.replace(b" x\r", b" a b\r") + b"\r\n"))[:20]
+    assert b" 400 " in (await answer_to(head.replace(b" localhost\r", b" a b\r") + b"\r\n"))[:20]
     assert b" 404 " in (await answer_to(head.replace(b"/v1/plans/mine", b"/%ff%00/../x") + b"\r\n"))
+    rebound = head.replace(b" localhost\r", b" evil.example\r")
+    assert b" 421 " in (await answer_to(rebound + kind + length + body))[:20]
     chunked = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     assert b" 400 " in (await answer_to(head + kind + chunked))[:20]

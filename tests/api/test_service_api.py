@@ -1,7 +1,6 @@
 """Health, the contract, and problem pages."""
 
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -10,17 +9,13 @@ from service.main import create_app
 from service.settings import read_settings
 from service.store import migrate
 from service.web.problem_types import PROBLEM_TYPES
-from tests.app.fakes import FakeStorage
-
-
-def client_of(app: Any) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://service")
+from tests.api.clients import client_of
+from tests.app.fakes import FakeDatabase
 
 
 async def test_a_live_service_is_ready(client: httpx.AsyncClient) -> None:
     assert (await client.get("/healthz")).json() == {"status": "alive"}
-    assert (await client.get("/readyz")).json() == {"status": "ready"}
+    assert (await client.get("/readyz")).json() == {"status": "ready", "access": "open"}
 
 
 async def test_readiness_says_what_is_missing(tmp_path: Path) -> None:
@@ -65,7 +60,7 @@ async def test_every_problem_type_has_its_page(client: httpx.AsyncClient) -> Non
 @pytest.mark.filterwarnings("error")
 async def test_an_application_needs_no_database_to_be_built(tmp_path: Path) -> None:
     settings = read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)})
-    app = create_app(settings, storage=FakeStorage())
+    app = create_app(settings, database=FakeDatabase())
     async with (
         app.lifespan(),
         client_of(app) as http,

@@ -1,10 +1,10 @@
 """The ports in memory, for tests of use cases and of HTTP without a database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from service.app.ports import (
     Clock,
     DocumentKind,
     Executor,
+    KnownToken,
     MeasurementFilter,
     MeasurementRow,
     NewRevision,
@@ -20,13 +21,14 @@ from service.app.ports import (
     RevisionHeading,
     Storage,
     StoredEstimate,
+    Token,
     TopologySummary,
     UnitOfWork,
 )
 from service.app.references import parse_reference
 from service.app.services import Services
 
-__all__ = ["FakeClock", "FakeStorage", "InlineExecutor", "fake_services"]
+__all__ = ["FakeClock", "FakeDatabase", "FakeStorage", "InlineExecutor", "fake_services"]
 
 T = TypeVar("T")
 Key = tuple[DocumentKind, str]
@@ -60,6 +62,7 @@ class State:
     topologies: dict[str, TopologySummary] = field(default_factory=dict)
     rows: list[MeasurementRow] = field(default_factory=list)
     estimates: dict[str, StoredEstimate] = field(default_factory=dict)
+    tokens: dict[str, tuple[Token, bytes]] = field(default_factory=dict)
 
     def copied(self) -> "State":
         return State(
@@ -69,6 +72,7 @@ class State:
             dict(self.topologies),
             list(self.rows),
             dict(self.estimates),
+            dict(self.tokens),
         )
 
 
@@ -138,11 +142,10 @@ class FakeMeasurements:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    async def add(self, revision: Revision, rows: Sequence[MeasurementRow]) -> None:
-        assert all(
-            (row.profile, row.profile_revision) == (revision.name, revision.number) for row in rows
-        )
-        self._state.rows.extend(rows)
+    async def add(self, revision: Revision, rows: Iterable[MeasurementRow]) -> None:
+        for row in rows:
+            assert (row.profile, row.profile_revision) == (revision.name, revision.number)
+            self._state.rows.append(row)
 
     async def page(
         self, wanted: MeasurementFilter, limit: int, after: tuple[str, int, int] | None = None
@@ -186,11 +189,32 @@ class FakeEstimates:
         self._state.estimates.setdefault(estimate.digest, estimate)
 
 
+class FakeTokens:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def add(self, token: Token, secret_hash: bytes) -> None:
+        self._state.tokens[token.id] = token, secret_hash
+
+    async def page(self, limit: int, before: str | None = None) -> Sequence[Token]:
+        tokens = [token for _, (token, _) in sorted(self._state.tokens.items(), reverse=True)]
+        return [token for token in tokens if before is None or token.id < before][:limit]
+
+    async def revoke(self, token_id: str, moment: datetime) -> bool:
+        if token_id not in self._state.tokens:
+            return False
+        token, secret_hash = self._state.tokens[token_id]
+        if token.revoked_at is None:
+            self._state.tokens[token_id] = replace(token, revoked_at=moment), secret_hash
+        return True
+
+
 @dataclass
 class FakeUnitOfWork:
     documents: FakeDocuments
     measurements: FakeMeasurements
     estimates: FakeEstimates
+    tokens: FakeTokens
 
 
 class FakeStorage:
@@ -214,22 +238,50 @@ class FakeStorage:
 
     def _unit(self, state: State) -> UnitOfWork:
         return FakeUnitOfWork(
-            FakeDocuments(state, self._clock), FakeMeasurements(state), FakeEstimates(state)
+            FakeDocuments(state, self._clock),
+            FakeMeasurements(state),
+            FakeEstimates(state),
+            FakeTokens(state),
         )
+
+
+class FakeDatabase:
+    """A storage in memory for each team, and the directory of all their tokens.
+
+    `looks` counts how often the directory was asked whether it is empty, `finds` for a token.
+    """
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.finds = 0
+        self._storages: dict[str, FakeStorage] = {}
+
+    @property
+    def token_directory(self) -> "FakeDatabase":
+        return self
+
+    def for_team(self, team: str) -> FakeStorage:
+        return self._storages.setdefault(team, FakeStorage())
+
+    async def find(self, token_id: str) -> KnownToken | None:
+        self.finds += 1
+        for team, storage in self._storages.items():
+            if token_id in storage.state.tokens:
+                return KnownToken(team, *storage.state.tokens[token_id])
+        return None
+
+    async def is_empty(self) -> bool:
+        self.looks += 1
+        return not any(storage.state.tokens for storage in self._storages.values())
 
 
 def fake_services(storage: Storage | None = None, executor: Executor | None = None) -> Services:
     """Services on fakes."""
     clock = FakeClock()
     executor = executor or InlineExecutor()
-
-    async def missing() -> tuple[str, ...]:
-        return ()
-
     return Services(
         storage=storage or FakeStorage(copy(clock)),
         executor=executor,
         clock=clock,
         clusters=ClusterCache(executor),
-        missing=missing,
     )

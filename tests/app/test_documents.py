@@ -9,6 +9,7 @@ from service.app.documents import Change, archive, check, get, history, page, pu
 from service.app.errors import NotFound, PreconditionFailed
 from service.app.ports import DocumentKind
 from service.core.errors import FaultCode, InvalidInput, WorkBudgetExceeded
+from service.formats.documents.model import ModelDocument
 from service.formats.documents.plan import PlanDocument
 from service.formats.documents.profile import ProfileDocument
 from service.formats.documents.topology import TopologyDocument
@@ -170,3 +171,25 @@ async def test_a_profile_is_stored_as_rows_too() -> None:
     assert math.isclose(second.forward_seconds, 0.002)
     assert (second.backward_seconds, second.tensor_parallel, second.recompute) == (0.003, 2, "none")
     assert second.sequence_length is None
+
+
+@pytest.mark.parametrize(("name", "is_one_weight"), [("w", True), ("v", False)])
+async def test_a_summary_holds_no_integer_that_a_reader_could_round(
+    name: str, is_one_weight: bool
+) -> None:
+    """Two weights of 2**53 - 1 elements each are too many, the same weight named twice is not."""
+    body = b"""{"layers": [
+        {"name": "a", "kind": "k", "parameters": [{"name": "w", "count": %d, "dtype": "bf16"}]},
+        {"name": "b", "kind": "k", "parameters": [{"name": "%b", "count": %d, "dtype": "bf16"}]}
+        ], "tensors": []}""" % (2**53 - 1, name.encode(), 2**53 - 1)
+    document = msgspec.json.decode(body, type=ModelDocument)
+    services = fake_services()
+    if is_one_weight:
+        stored = await put(services, DocumentKind.MODEL, "m", document)
+        assert stored.revision.summary["parameters"] == 2**53 - 1
+        return
+    with pytest.raises(InvalidInput) as refusal:
+        await put(services, DocumentKind.MODEL, "m", document)
+    assert [(fault.code, fault.path) for fault in refusal.value.faults] == [
+        (FaultCode.OUT_OF_RANGE, ("layers",))
+    ]

@@ -32,6 +32,12 @@ def patched_faults(workload: dict[str, Any], patch: dict[str, Any]) -> list[Faul
         (SIZED, {"workload": {"sequence_length": 8}}, ("patch", "workload", "sequence_length")),
         (SIZED, {"parallelism": {"tensor": 2}}, ("patch", "parallelism", "tensor")),
         (SIZED, {"parallelism": {"context": 2}}, ("patch", "parallelism", "context")),
+        (
+            SIZED,
+            {"parallelism": {"sequence_parallel": True}},
+            ("patch", "parallelism", "sequence_parallel"),
+        ),
+        (SIZED, {"recompute": {"default": "full"}}, ("patch", "recompute", "default")),
     ],
 )
 def test_inline_times_do_not_outlive_what_they_were_stated_for(

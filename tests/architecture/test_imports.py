@@ -78,7 +78,7 @@ PLANTED = [
     Planted("sql", "service/web/planted.py", "from service.store import tables"),
     Planted("http", "service/store/planted.py", "from litestar import get"),
     Planted("http", "service/app/planted.py", "from litestar import get"),
-    Planted("command-line", "service/cli.py", "from sqlalchemy import select"),
+    Planted("command-line", "service/cli/planted.py", "from sqlalchemy import select"),
 ]
 
 

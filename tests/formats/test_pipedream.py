@@ -224,9 +224,20 @@ def test_lists_taken_whole_by_many_are_bounded() -> None:
     assert refusals(lambda: read("\n".join(lines).encode())) == [(FaultCode.WORK_BUDGET, ())]
 
 
+def test_a_small_file_can_not_become_a_huge_model() -> None:
+    """A thousand tensors that name a thousand consumers with a hundred characters each."""
+    name, sizes = "n" * 100, "; ".join(["1"] * 1000)
+    lines = [f"{name}0 -- x -- {COSTS}activation_size=[{sizes}], parameter_size=0.0"]
+    lines += [f"{name}{i} -- y -- {COSTS}{SIZES}" for i in range(1, 1001)]
+    lines += [f"\t{name}0 -- {name}{i}" for i in range(1, 1001)]
+    content = "\n".join(lines).encode()
+    assert len(content) < 2**19
+    assert refusals(lambda: read(content)) == [(FaultCode.WORK_BUDGET, ())]
+
+
 def test_what_the_import_states_is_checked_too() -> None:
     assert refusals(
-        lambda: read_pipedream(b"hello", microbatch_size=0, device="", precision="a\0b")
+        lambda: read_pipedream(b"hello", microbatch_size=0, device="\ud800", precision="a\0b")
     ) == [
         (FaultCode.OUT_OF_RANGE, ("microbatch_size",)),
         (FaultCode.OUT_OF_RANGE, ("device",)),

@@ -4,7 +4,7 @@ import csv
 import io
 from fractions import Fraction
 
-from service.core.schedules.program import RecomputeMode
+from service.core.schedules.program import PairMode, RecomputeMode
 from service.core.schedules.selection import Selection
 from service.formats.timeline_csv import timeline_csv
 from tests.core.schedules.plans import MILLISECOND, timeline
@@ -15,15 +15,16 @@ def test_every_operation_with_what_it_waited_for() -> None:
         "1f1b", 2, [2 * MILLISECOND, 3 * MILLISECOND], [4 * MILLISECOND, 5 * MILLISECOND], 10**9
     )
     assert timeline_csv(line) == (
-        "rank,kind,stage,microbatch,start_seconds,end_seconds,binding\n"
-        "0,forward,0,0,0,0.002,start\n"
-        "0,forward,0,1,0.002,0.004,rank\n"
-        "0,backward,0,0,0.012,0.016,1B0\n"
-        "0,backward,0,1,0.02,0.024,1B1\n"
-        "1,forward,1,0,0.003,0.006,0F0\n"
-        "1,backward,1,0,0.006,0.011,rank\n"
-        "1,forward,1,1,0.011,0.014,rank\n"
-        "1,backward,1,1,0.014,0.019,rank\n"
+        "rank,kind,stage,microbatch,start_seconds,end_seconds,binding,"
+        "backward_stage,backward_microbatch\n"
+        "0,forward,0,0,0,0.002,start,,\n"
+        "0,forward,0,1,0.002,0.004,rank,,\n"
+        "0,backward,0,0,0.012,0.016,1B0,,\n"
+        "0,backward,0,1,0.02,0.024,1B1,,\n"
+        "1,forward,1,0,0.003,0.006,0F0,,\n"
+        "1,backward,1,0,0.006,0.011,rank,,\n"
+        "1,forward,1,1,0.011,0.014,rank,,\n"
+        "1,backward,1,1,0.014,0.019,rank,,\n"
     )
 
 
@@ -46,3 +47,20 @@ def test_filters() -> None:
         ("backward", "1"),
     ]
     assert timeline_csv(line, Selection(ranks=frozenset())).count("\n") == 1
+
+
+def test_a_fused_pair_names_its_backward_too() -> None:
+    line = timeline(
+        "dualpipe_v",
+        4,
+        [1] * 4,
+        halves=([1] * 4, [1] * 4),
+        chunks=2,
+        pair_mode=PairMode.FUSED,
+    )
+    rows = list(csv.DictReader(io.StringIO(timeline_csv(line))))
+    pairs = [row for row in rows if row["kind"] == "forward_backward"]
+    assert (pairs[0]["stage"], pairs[0]["microbatch"]) == ("0", "3")
+    assert (pairs[0]["backward_stage"], pairs[0]["backward_microbatch"]) == ("3", "1")
+    assert {row["backward_stage"] for row in rows if row not in pairs} == {""}
+    assert any("&" in row["binding"] for row in rows)

@@ -13,7 +13,7 @@ from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.build import build_program
 from service.core.schedules.cadence import measure_cadence
 from service.core.schedules.effects import effects_of_microbatches
-from service.core.schedules.program import OpKind, RecomputeMode
+from service.core.schedules.program import OpKind, PairMode, RecomputeMode
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.stage_times import StageTimes
 from service.core.schedules.timeline import Timeline, simulate_timeline
@@ -186,3 +186,33 @@ def test_boxes_stand_where_operations_run() -> None:
         (OpKind.BACKWARD, 210, 250, 1),
     ]
     assert all(a.right <= b.left for a, b in pairwise(shapes.boxes))
+
+
+def test_every_kind_has_its_own_look_and_is_in_the_legend() -> None:
+    line = timeline(
+        "dualpipe_v",
+        4,
+        [6] * 4,
+        halves=([6] * 4, [6] * 4),
+        chunks=2,
+        pair_mode=PairMode.FUSED,
+        recompute=[2] * 4,
+        mode=RecomputeMode.AFTER_GRADIENT,
+    )
+    found = texts(timeline_svg(line))
+    names = ("forward", "backward", "backward (inputs)", "backward (weights)", "recompute")
+    assert set(names) | {"forward and backward"} <= set(found)
+
+
+def test_a_pair_is_shown_with_either_of_its_microbatches() -> None:
+    halves = ([6] * 4, [6] * 4)
+    line = timeline("dualpipe_v", 4, [6] * 4, halves=halves, chunks=2, pair_mode=PairMode.FUSED)
+    program = line.program
+    for chosen in range(4):
+        wanted = Selection(first_microbatch=chosen, last_microbatch=chosen).operations(line)
+        expected = [
+            i
+            for i in range(program.operations)
+            if chosen in (program.microbatch[i], program.backward_microbatch[i])
+        ]
+        assert wanted.tolist() == expected

@@ -6,6 +6,7 @@ from service.core.errors import InvalidInput
 from service.core.memory.live import live_activations
 from service.core.schedules.assemble import assemble_program
 from service.core.schedules.bubble import measure_bubble
+from service.core.schedules.program import PairMode
 from service.core.schedules.selection import Selection
 from service.core.schedules.stage_times import StageTimes
 from service.core.schedules.timeline import simulate_timeline
@@ -83,3 +84,23 @@ def test_times_without_a_common_slot_are_refused() -> None:
 def test_too_many_ranks_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at most 256 ranks; got 257"):
         timeline_text(timeline("forward_only", 1, [1] * 257))
+
+
+def test_stages_are_named_where_a_rank_has_two() -> None:
+    v_shaped = timeline("zb_v", 3, [6] * 4, halves=([6] * 4, [6] * 4), chunks=2)
+    assert "0F0 0F1 0F2 3F0 3I0 3W0" in timeline_text(v_shaped)
+    two_way = timeline("chimera", 2, [6] * 2, [6] * 2)
+    assert "0F0 1F1" in timeline_text(two_way)
+
+
+def test_a_fused_pair_has_both_its_halves() -> None:
+    line = timeline(
+        "dualpipe_v",
+        4,
+        [6] * 4,
+        halves=([6] * 4, [6] * 4),
+        chunks=2,
+        pair=[12] * 4,
+        pair_mode=PairMode.FUSED,
+    )
+    assert "0F3&3B1" in timeline_text(line)

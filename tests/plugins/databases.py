@@ -1,6 +1,7 @@
 """Fixtures: a fresh migrated database of either kind, and the storage on it.
 
-All but `storage` are plain fixtures, so that tests with any event loop, or none, can use them.
+All but `database` and `storage` are plain fixtures, so that tests with any event loop, or none,
+can use them.
 """
 
 import asyncio
@@ -17,13 +18,16 @@ import pytest
 import pytest_asyncio
 from sqlalchemy import make_url, text
 
+from service.app.access import LOCAL_TEAM
 from service.store import migrate
+from service.store.database import SqlDatabase
 from service.store.engine import create_engine
 from service.store.unit_of_work import SqlStorage
 from tests.plugins.postgresql import temporary_server
 
 __all__ = [
     "PostgresServer",
+    "database",
     "database_url",
     "empty_database_url",
     "postgres_server",
@@ -131,10 +135,16 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def storage(database_url: str) -> AsyncIterator[SqlStorage]:
-    """The storage of the local team on a fresh database, for tests on the session's loop."""
+async def database(database_url: str) -> AsyncIterator[SqlDatabase]:
+    """A fresh database, for tests on the session's loop."""
     engine = create_engine(database_url)
     try:
-        yield SqlStorage(engine)
+        yield SqlDatabase(engine)
     finally:
         await engine.dispose()
+
+
+@pytest.fixture
+def storage(database: SqlDatabase) -> SqlStorage:
+    """The storage of the local team on a fresh database."""
+    return database.for_team(LOCAL_TEAM)

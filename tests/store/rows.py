@@ -5,10 +5,26 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.app.ports import DocumentKind, MeasurementRow, NewRevision, Revision, StoredEstimate
+from service.app.ports import (
+    DocumentKind,
+    MeasurementRow,
+    NewRevision,
+    Revision,
+    Scope,
+    StoredEstimate,
+    Token,
+)
 from service.store.unit_of_work import SqlStorage
 
-__all__ = ["SteppingClock", "estimate", "measurement", "new_revision", "put", "put_profile"]
+__all__ = [
+    "SteppingClock",
+    "estimate",
+    "measurement",
+    "new_revision",
+    "put",
+    "put_profile",
+    "token",
+]
 
 
 class SteppingClock:
@@ -90,5 +106,18 @@ def estimate(digest: str = "sha256:00", **changes: Any) -> StoredEstimate:
         request=b'{"request":1}',
         answer=b'{"answer":1}',
         created_at=datetime(2026, 3, 1, 12, 0, 0, 123456, UTC),
+    )
+    return replace(made, **changes)
+
+
+def token(number: int = 1, **changes: Any) -> Token:
+    """A token of ours; later ones have greater numbers."""
+    created_at = datetime(2026, 3, 1, 12, 0, 0, 123456, UTC)
+    made = Token(
+        id=f"{number:020x}",
+        name=None,
+        scopes=frozenset({Scope.READ}),
+        created_at=created_at,
+        expires_at=created_at + timedelta(days=1),
     )
     return replace(made, **changes)

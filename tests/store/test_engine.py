@@ -45,6 +45,21 @@ def test_other_urls_are_refused_by_saying_what_would_do(url: str) -> None:
     assert "secret" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///stagefare.db?timeout=5",
+        "postgresql://u:secret@h/d?connect_timout=5",
+        "postgresql://u:secret@h/d?prepared_statement_cache_size=many",
+    ],
+)
+def test_options_that_no_driver_takes_are_refused_by_name(url: str) -> None:
+    option = url.partition("?")[2].partition("=")[0]
+    with pytest.raises(ValueError, match=f"unknown options {option}") as refusal:
+        create_engine(url)
+    assert "secret" not in str(refusal.value)
+
+
 def test_only_sqlite_has_a_file() -> None:
     assert sqlite_path("sqlite:///a/b.db") == Path("a/b.db")
     assert sqlite_path("sqlite:////a/b.db") == Path("/a/b.db")
@@ -76,3 +91,9 @@ async def test_how_a_connection_is_set_up(database_url: str) -> None:
     finally:
         await engine.dispose()
     assert found == expected
+
+
+@pytest.mark.parametrize("url", ["sqlite:///stagefare.db", "postgresql://u@h/d"])
+def test_errors_do_not_repeat_values(url: str) -> None:
+    """They are logged, and a value may be a document."""
+    assert create_engine(url).sync_engine.hide_parameters

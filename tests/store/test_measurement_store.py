@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import event, func, select
 from sqlalchemy.exc import IntegrityError, StatementError
 
 from service.app.ports import DocumentKind, MeasurementFilter, MeasurementRow
@@ -235,3 +235,19 @@ async def test_a_position_is_measured_once(storage: SqlStorage) -> None:
     with pytest.raises(IntegrityError):
         async with storage.writing() as unit:
             await unit.measurements.add(revision, [measurement(revision)])
+
+
+async def test_many_measurements_are_stored_some_at_a_time(storage: SqlStorage) -> None:
+    """Preparing all rows at once would hold up every other request."""
+    batches: list[int] = []
+
+    def note(*call: Any) -> None:
+        _, _, statement, parameters, _, is_many = call
+        if statement.startswith("INSERT INTO measurements"):
+            batches.append(len(parameters) if is_many else 1)
+
+    async with storage.writing() as unit:
+        event.listen(unit.measurements.connection.sync_engine, "before_cursor_execute", note)
+    await put_profile(storage, "many", *({"layer": f"layer.{index}"} for index in range(1001)))
+    assert batches == [500, 500, 1]
+    assert [row.position for row in await page(storage, limit=2000)] == list(range(1001))

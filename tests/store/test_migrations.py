@@ -16,7 +16,7 @@ from service.store import migrate
 from service.store.engine import create_engine
 from service.store.tables import Base
 from service.store.unit_of_work import SqlStorage
-from tests.store.rows import estimate, new_revision, put, put_profile
+from tests.store.rows import estimate, new_revision, put, put_profile, token
 
 T = TypeVar("T")
 
@@ -105,6 +105,7 @@ async def seed(storage: SqlStorage) -> None:
         topology = await unit.documents.append(DocumentKind.TOPOLOGY, "t", new_revision())
         await unit.documents.add_topology_summary(topology, TopologySummary(2, 16, 40, ("pcie",)))
         await unit.estimates.add(estimate())
+        await unit.tokens.add(token(), bytes(32))
     await put_profile(storage, "h100", {}, {})
     await put(storage, PLAN, "p", pins=(("topology", "t@1"), ("profile", "h100@1")))
 
@@ -186,6 +187,21 @@ async def test_down_to_nothing_and_up_again(database_url: str) -> None:
     await on_storage(database_url, seed_and_read)
 
 
+async def test_tokens_come_and_go_beside_what_is_stored(database_url: str) -> None:
+    await on_storage(database_url, seed)
+    await migrate.downgrade(database_url, "0001")
+    assert "tokens" not in await on_connection(database_url, table_names)
+
+    async def read(storage: SqlStorage) -> None:
+        async with storage.reading() as unit:
+            assert await unit.estimates.find(estimate().digest) == estimate()
+            assert [plan.name for plan in await unit.documents.page(PLAN, 10)] == ["p"]
+
+    await migrate.upgrade(database_url)
+    await on_storage(database_url, read)
+    assert await migrate.check_drift(database_url) == []
+
+
 async def test_services_that_start_together_take_turns(empty_database_url: str) -> None:
     await asyncio.gather(*(migrate.upgrade(empty_database_url) for _ in range(8)))
     assert await migrate.current(empty_database_url) == migrate.head()
@@ -219,6 +235,7 @@ async def test_a_later_migration_keeps_what_is_stored(database_url: str, tmp_pat
         "topology_summaries": 1,
         "measurements": 2,
         "estimates": 1,
+        "tokens": 1,
     }
 
 
@@ -271,3 +288,40 @@ async def test_a_draft_names_the_types_of_its_template(tmp_path: Path) -> None:
     assert "service" not in written
     await migrate.upgrade(f"sqlite:///{tmp_path / 'drafted.db'}", script_location=folder)
     assert await migrate.check_drift(f"sqlite:///{tmp_path / 'drafted.db'}") == []
+
+
+# A database that can't be migrated
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("postgresql://u:secret@127.0.0.1:1/d", "Connect call failed"),
+        ("postgresql://u:secret@/d?host=/nowhere", "No such file"),
+        ("postgresql://u:secret@h:port/d", "looks like"),
+        ("sqlite:///{folder}", "unable to open"),
+        ("sqlite:///{folder}/note.txt", "not a database"),
+        ("sqlite:///{folder}/note.txt/stagefare.db", "note.txt"),
+    ],
+)
+async def test_a_database_that_can_not_be_opened_is_told_in_words(
+    tmp_path: Path, url: str, reason: str
+) -> None:
+    (tmp_path / "note.txt").write_text("no database, but longer than the header of one " * 9)
+    with pytest.raises(migrate.MigrationFailed, match=reason) as refusal:
+        await migrate.upgrade(url.format(folder=tmp_path))
+    assert "secret" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+async def test_a_schema_of_another_version_is_refused_and_stays(empty_database_url: str) -> None:
+    await migrate.upgrade(empty_database_url)
+    engine = create_engine(empty_database_url)
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
+        with pytest.raises(migrate.MigrationFailed, match="later"):
+            await migrate.upgrade(empty_database_url)
+    finally:
+        await engine.dispose()
+    assert await migrate.current(empty_database_url) == "later"

@@ -8,12 +8,15 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, func, insert, select, text
+from sqlalchemy import event, func, insert, make_url, select, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from service.app.errors import Unavailable
 from service.app.ports import DocumentKind, MeasurementFilter, Storage
 from service.store import engine as engine_module
+from service.store.database import SqlDatabase
 from service.store.engine import create_engine
 from service.store.tables import Revisions, Teams
 from service.store.unit_of_work import SqlStorage
@@ -21,6 +24,7 @@ from tests.store.rows import estimate, new_revision, put, put_profile
 
 PLAN = DocumentKind.PLAN
 
+CUT = text("SELECT pg_terminate_backend(:process)")
 WRITERS = 32
 REVISIONS_EACH = 10
 
@@ -189,8 +193,8 @@ async def test_a_unit_of_work_that_reads_stores_nothing(storage: SqlStorage) -> 
 # Teams
 
 
-async def test_teams_do_not_see_each_other(storage: SqlStorage) -> None:
-    other = storage.for_team("other")
+async def test_teams_do_not_see_each_other(database: SqlDatabase, storage: SqlStorage) -> None:
+    other = database.for_team("other")
     mine = await put_profile(storage, "same", {"layer": "mine"})
     await put_profile(other, "same", {"layer": "theirs"})
     theirs = await put_profile(other, "same", {"layer": "theirs"})
@@ -220,13 +224,15 @@ async def test_teams_do_not_see_each_other(storage: SqlStorage) -> None:
         assert await unit.estimates.find(estimate().digest) == estimate()
 
 
-async def test_a_pin_stays_within_the_team(storage: SqlStorage) -> None:
-    await put(storage.for_team("other"), DocumentKind.MODEL, "gpt")
+async def test_a_pin_stays_within_the_team(database: SqlDatabase, storage: SqlStorage) -> None:
+    await put(database.for_team("other"), DocumentKind.MODEL, "gpt")
     with pytest.raises(IntegrityError):
         await put(storage, PLAN, "p", pins=(("model", "gpt@1"),))
 
 
-async def test_the_team_is_made_once_and_when_it_writes(storage: SqlStorage) -> None:
+async def test_the_team_is_made_once_and_when_it_writes(
+    database: SqlDatabase, storage: SqlStorage
+) -> None:
     async def teams() -> int | None:
         async with storage.reading() as unit:
             count = select(func.count()).select_from(Teams)
@@ -235,7 +241,7 @@ async def test_the_team_is_made_once_and_when_it_writes(storage: SqlStorage) -> 
     assert await teams() == 0
     await asyncio.gather(*(put(storage, PLAN, f"p{index}") for index in range(8)))
     assert await teams() == 1
-    await put(storage.for_team("other"), PLAN, "p")
+    await put(database.for_team("other"), PLAN, "p")
     assert await teams() == 2
 
 
@@ -298,14 +304,13 @@ async def test_a_database_that_can_not_be_reached_is_unavailability(url: str) ->
 async def test_a_connection_that_is_cut_is_unavailability_and_heals(database_url: str) -> None:
     if database_url.startswith("sqlite"):
         return  # a file has no connection to cut
-    cut = text("SELECT pg_terminate_backend(:process)")
 
     async def be_cut_while_writing(storage: SqlStorage, other: SqlStorage) -> None:
         async with storage.writing() as unit:
             await unit.documents.lock(PLAN, "p")
             process = await unit.documents.connection.scalar(text("SELECT pg_backend_pid()"))
             async with other.writing() as cutting:
-                await cutting.documents.connection.execute(cut, {"process": process})
+                await cutting.documents.connection.execute(CUT, {"process": process})
             await unit.documents.append(PLAN, "p", new_revision("lost"))
 
     async with storages(database_url, 2) as (first, second):
@@ -313,6 +318,57 @@ async def test_a_connection_that_is_cut_is_unavailability_and_heals(database_url
         with pytest.raises(Unavailable):
             await be_cut_while_writing(first, second)
         assert (await put(first, PLAN, "p", "kept")).number == 2
+
+
+async def test_a_connection_that_is_cut_before_a_reader_leaves_is_unavailability(
+    database_url: str,
+) -> None:
+    if database_url.startswith("sqlite"):
+        return  # a file has no connection to cut
+
+    async def be_cut_while_reading(storage: SqlStorage, other: SqlStorage) -> None:
+        async with storage.reading() as unit:
+            process = await unit.documents.connection.scalar(text("SELECT pg_backend_pid()"))
+            async with other.writing() as cutting:
+                await cutting.documents.connection.execute(CUT, {"process": process})
+
+    async with storages(database_url, 2) as (first, second):
+        with pytest.raises(Unavailable):
+            await be_cut_while_reading(first, second)
+        async with first.reading() as unit:
+            assert await unit.documents.page(PLAN, 10) == []
+
+
+async def test_a_database_that_lets_nobody_in_is_unavailability(database_url: str) -> None:
+    if database_url.startswith("sqlite"):
+        return  # a file has neither roles nor databases
+    url = make_url(database_url)
+    for other in (url.set(username="unknown"), url.set(database="unknown")):
+        async with storages(other.render_as_string(), 1) as (storage,):
+            with pytest.raises(Unavailable):
+                async with storage.reading():
+                    pass
+
+
+async def test_a_database_that_can_only_be_read_is_unavailability_for_writers(
+    database_url: str,
+) -> None:
+    if not database_url.startswith("sqlite"):
+        return  # a replica of a server is not what a file that can't be written is
+    async with storages(database_url, 1) as (storage,):
+        await put(storage, PLAN, "p")
+        event.listen(storage._engine.sync_engine, "connect", _refuse_writes)
+        await storage._engine.dispose()
+        with pytest.raises(Unavailable):
+            await put(storage, PLAN, "p", "changed")
+        async with storage.reading() as unit:
+            assert len(await unit.documents.page(PLAN, 10)) == 1
+
+
+def _refuse_writes(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA query_only=ON")
+    cursor.close()
 
 
 async def test_other_errors_of_the_database_stay_what_they_are(storage: SqlStorage) -> None:

@@ -61,6 +61,8 @@ async def test_declared_parameters_are_read(query: str, answer: dict[str, object
         ("limit=201", {"/limit": "out_of_range"}),
         ("limit=5.0", {"/limit": "wrong_type"}),
         ("limit=1e1", {"/limit": "wrong_type"}),
+        ("limit=005", {"/limit": "wrong_type"}),
+        ("share=00.5", {"/share": "wrong_type"}),
         ("limit=", {"/limit": "wrong_type"}),
         ("limit=+5", {"/limit": "wrong_type"}),
         ("limit=" + "9" * 5000, {"/limit": "wrong_type"}),

@@ -4,14 +4,24 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
-from litestar import Litestar, Response, get, put
+from jsonschema import Draft202012Validator
+from litestar import Litestar, Response, get, post, put
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, JSONBody
 from msgspec import Meta, Struct
 from openapi_spec_validator import validate
 
-from service.web.openapi import CONDITIONAL, EXAMPLE, ApiInfo, build_document, render
-from service.web.problem_types import PROBLEM_TYPES
+from service.web.access import OPEN
+from service.web.openapi import (
+    CONDITIONAL,
+    EXAMPLE,
+    MULTIPART,
+    PROBLEMS,
+    ApiInfo,
+    build_document,
+    render,
+)
+from service.web.problem_types import PROBLEM_TYPES, SUPERSEDED
 
 
 class Hop(Struct, tag_field="kind", tag="hop", forbid_unknown_fields=True):
@@ -101,10 +111,13 @@ def test_an_operation_is_described_by_its_handler() -> None:
     assert sorted(operation["responses"]) == [
         "201",
         "400",
+        "401",
+        "403",
         "406",
         "412",
         "413",
         "415",
+        "421",
         "422",
         "500",
         "503",
@@ -142,9 +155,50 @@ def test_parameters_have_their_constraints_and_descriptions() -> None:
     assert {"304", "404"} <= set(operation["responses"])
 
 
+def test_an_operation_names_the_scope_it_needs() -> None:
+    @get("/health", operation_id="health", opt=OPEN, sync_to_thread=False)
+    def health() -> None: ...
+
+    built = document(get_route, put_route, health)
+    assert built["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    paths = built["paths"]
+    assert paths["/routes/{name}"]["get"]["security"] == [{"bearer": ["read"]}]
+    assert paths["/routes/{name}"]["put"]["security"] == [{"bearer": ["write"]}]
+    assert paths["/health"]["get"]["security"] == []
+    refused = paths["/routes/{name}"]["get"]["responses"]
+    assert refused["401"] == {"$ref": "#/components/responses/unauthenticated"}
+    assert "WWW-Authenticate" in built["components"]["responses"]["unauthenticated"]["headers"]
+    assert "insufficient-scope" in refused["403"]["description"]
+    assert not {"401", "403", "421"} & set(paths["/health"]["get"]["responses"])
+
+
 def test_other_formats_have_their_media_type() -> None:
     responses = document()["paths"]["/drawing.svg"]["get"]["responses"]
     assert list(responses["200"]["content"]) == ["image/svg+xml"]
+
+
+def test_a_form_is_a_file_with_its_fields() -> None:
+    @post("/routes/imports", operation_id="import_route", opt={MULTIPART: Route})
+    async def import_route() -> None:
+        """Reads it from a file."""
+
+    built = document(import_route)
+    validate(built)
+    body = built["paths"]["/routes/imports"]["post"]["requestBody"]["content"]
+    schema = {**body["multipart/form-data"]["schema"], "components": built["components"]}
+    form = Draft202012Validator(schema)
+    assert form.is_valid({"file": "1 -- 2", "hops": []})
+    assert not form.is_valid({"hops": []})
+    assert not form.is_valid({"file": "1 -- 2", "hops": [], "more": 1})
+
+
+def test_a_route_names_the_problems_that_do_not_follow_from_what_it_reads() -> None:
+    @get("/old", operation_id="old", opt={PROBLEMS: (SUPERSEDED,)}, sync_to_thread=False)
+    def old() -> None:
+        """Reads it."""
+
+    responses = document(old)["paths"]["/old"]["get"]["responses"]
+    assert responses["409"] == {"$ref": "#/components/responses/superseded"}
 
 
 def test_every_refusal_is_a_problem_document() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from litestar import get, post
@@ -226,3 +227,43 @@ def test_problem_types_are_distinct_and_explained() -> None:
         page = problem_page(problem_type)
         assert page.startswith(f"# {problem_type.title}\n")
         assert problem_type.remedy in page
+
+
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [("/things", "GET, HEAD, OPTIONS, POST"), ("/errors/x", "GET, HEAD, OPTIONS")],
+)
+async def test_options_tell_all_methods_of_a_path(path: str, allow: str) -> None:
+    async with client() as http:
+        response = await http.options(path)
+        missing = await http.options("/nothing")
+    assert (response.status_code, response.headers["allow"]) == (204, allow)
+    assert missing.status_code == 404
+
+
+async def test_a_caller_that_leaves_is_no_failure_of_the_service(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parts = iter(
+        [
+            {"type": "http.request", "body": b'{"size"', "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+    )
+
+    async def receive() -> Any:
+        return next(parts)
+
+    async def send(_: Any) -> None: ...
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/things",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+    async with client() as http:
+        with caplog.at_level(logging.ERROR, "stagefare.web"):
+            await http.app(scope, receive, send)
+    assert not caplog.records

@@ -232,19 +232,43 @@ def test_a_value_is_checked_like_a_body_and_its_pointers_have_a_prefix() -> None
     }
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["seconds", "counts", "route", "name", "plan", "note", "kind", "lanes"])
-            | st.text(max_size=3),
-            inner,
-            max_size=5,
-        )
-    ),
-    max_leaves=20,
-)
+@pytest.mark.parametrize(("slashes", "is_nul"), [(1, True), (2, False), (3, True), (4, False)])
+def test_only_the_escape_of_a_nul_is_one(slashes: int, is_nul: bool) -> None:
+    body = b'{"seconds": 1, "anything": "x%bu0000"}' % (b"\\" * slashes)
+    if is_nul:
+        assert pointers(refused(body)) == {"/anything": "nul_character"}
+    else:
+        assert decode_json(body, Body).anything == "x" + "\\" * (slashes // 2) + "u0000"
+
+
+def test_a_nul_in_a_large_body_is_refused_without_looking_for_its_place() -> None:
+    body = b'{"seconds": 1, "anything": ["\\u0000"%b]}' % (b", 0" * 9000)
+    assert pointers(refused(body)) == {"": "nul_character"}
+
+
+def test_a_large_value_is_told_its_first_fault_only() -> None:
+    large = {"seconds": 1.0, "counts": {f"k{n}": n for n in range(9000)}, "route": 1, "name": 2}
+    with pytest.raises(Problem) as caught:
+        check_value(large, Body, ("patch",))
+    (pointer,) = pointers(caught.value)
+    assert pointer in {"/patch/route", "/patch/name"}
+    assert "too large" in caught.value.detail
+
+
+names = st.sampled_from(["seconds", "counts", "route", "name", "plan", "note", "kind", "lanes"])
+
+
+def nested(depth: int) -> st.SearchStrategy[Any]:
+    """JSON values up to some levels deep."""
+    plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+    if depth == 0:
+        return plain
+    inner = nested(depth - 1)
+    objects = st.dictionaries(names | st.text(max_size=3), inner, max_size=4)
+    return plain | st.lists(inner, max_size=3) | objects
+
+
+json_values = nested(3)
 
 
 def outcome(body: bytes) -> Body | Problem:

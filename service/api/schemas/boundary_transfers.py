@@ -139,9 +139,19 @@ class BoundaryOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
 
     source_stage: Annotated[int, Meta(ge=0)]
     target_stage: Annotated[int, Meta(ge=0)]
+    pipeline_direction: Annotated[
+        int | Unset,
+        Meta(
+            description="In a two-way schedule: 0 for microbatches that enter at the first rank, 1 "
+            "for those that enter at the last. Absent in others."
+        ),
+    ] = msgspec.UNSET
     origin: Annotated[
         str,
-        Meta(description="Source of the transfer time: given, path (bytes on it), assumed_zero."),
+        Meta(
+            description="Source of the transfer time: given, path (bytes on it), assumed_zero, or "
+            "local where both stages live on one rank and nothing is sent."
+        ),
     ]
     tensors: Annotated[
         list[TensorOut] | Unset, Meta(description="Absent when the plan gives costs itself.")
@@ -171,7 +181,13 @@ def boundary_transfers_terms(
     makespan = to_seconds(simulated.timeline.makespan)
     return BoundaryTransfers(
         boundaries=[
-            _boundary(boundary, by_edge, makespan, backward=simulated.has_backward)
+            _boundary(
+                boundary,
+                by_edge,
+                makespan,
+                directions=simulated.timeline.program.directions,
+                backward=simulated.has_backward,
+            )
             for boundary in simulated.resolved.boundaries
         ],
         shared_links=_shared_links(simulated),
@@ -183,14 +199,18 @@ def _boundary(
     exposures: dict[tuple[StageEdge, bool], TransferExposure],
     makespan: float,
     *,
+    directions: int,
     backward: bool,
 ) -> BoundaryOut:
-    edge = StageEdge(boundary.source, boundary.target)
-    forward_bounds = [pair.forward_lower_bound_seconds for pair in boundary.pairs]
-    backward_bounds = [pair.backward_lower_bound_seconds for pair in boundary.pairs]
+    edge = StageEdge(boundary.source, boundary.target, boundary.direction)
+    forward_exposure = exposures.get((edge, True), TransferExposure(edge, True, 0, 0, 0))
+    backward_exposure = exposures.get((edge, False), TransferExposure(edge, False, 0, 0, 0))
+    forward_bounds = [pair.forward_bound_picoseconds for pair in boundary.pairs]
+    backward_bounds = [pair.backward_bound_picoseconds for pair in boundary.pairs]
     return BoundaryOut(
         source_stage=boundary.source,
         target_stage=boundary.target,
+        pipeline_direction=boundary.direction if directions > 1 else msgspec.UNSET,
         origin=boundary.origin.value,
         tensors=msgspec.UNSET
         if boundary.tensors is None
@@ -208,14 +228,14 @@ def _boundary(
             boundary.forward_bytes,
             forward_bounds,
             boundary.forward_picoseconds,
-            exposures[edge, True],
+            forward_exposure,
             makespan,
         ),
         backward=_direction(
             boundary.backward_bytes,
             backward_bounds,
             boundary.backward_picoseconds,
-            exposures[edge, False],
+            backward_exposure,
             makespan,
         )
         if backward
@@ -226,18 +246,20 @@ def _boundary(
 
 def _direction(
     payload_bytes: int | None,
-    bounds: Sequence[float | None],
+    bounds: Sequence[int | None],
     picoseconds: int,
     exposure: TransferExposure,
     makespan: float,
 ) -> BoundaryDirection:
     known = [bound for bound in bounds if bound is not None]
+    # What has nothing to send waits all the same, but sends no message.
+    messages = 0 if payload_bytes == picoseconds == 0 else exposure.messages
     return BoundaryDirection(
         bytes=_or_unset(payload_bytes),
-        lower_bound_seconds=max(known) if known else msgspec.UNSET,
+        lower_bound_seconds=to_seconds(max(known)) if known else msgspec.UNSET,
         transfer_seconds=to_seconds(picoseconds),
-        messages_per_iteration=exposure.messages,
-        messages_per_second=exposure.messages / makespan,
+        messages_per_iteration=messages,
+        messages_per_second=messages / makespan,
         exposed_seconds=to_seconds(exposure.exposed_picoseconds),
         hidden_seconds=to_seconds(exposure.hidden_picoseconds),
     )
@@ -251,13 +273,13 @@ def _pair(pair: RankPair, *, backward: bool) -> PairOut:
         target_device=_or_unset(pair.target_device),
         forward=PairDirection(
             path=_path(pair.forward_path),
-            lower_bound_seconds=_or_unset(pair.forward_lower_bound_seconds),
-            transfer_seconds=_or_unset(pair.forward_transfer_seconds),
+            lower_bound_seconds=_seconds(pair.forward_bound_picoseconds),
+            transfer_seconds=_seconds(pair.forward_picoseconds),
         ),
         backward=PairDirection(
             path=_path(pair.backward_path),
-            lower_bound_seconds=_or_unset(pair.backward_lower_bound_seconds),
-            transfer_seconds=_or_unset(pair.backward_transfer_seconds),
+            lower_bound_seconds=_seconds(pair.backward_bound_picoseconds),
+            transfer_seconds=_seconds(pair.backward_picoseconds),
         )
         if backward
         else msgspec.UNSET,
@@ -301,6 +323,10 @@ def _shared_links(simulated: SimulatedPlan) -> list[SharedLink]:
         )
         for load in loads.shared
     ]
+
+
+def _seconds(picoseconds: int | None) -> float | Unset:
+    return msgspec.UNSET if picoseconds is None else to_seconds(picoseconds)
 
 
 def _or_unset(value: T | None) -> T | Unset:

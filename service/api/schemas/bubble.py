@@ -8,9 +8,11 @@ from msgspec import Meta
 from service.api.schemas.answers import answer_type
 from service.core.schedules.bubble import REPLAY_SEQUENCE
 from service.core.schedules.bubble import Bubble as CoreBubble
+from service.core.schedules.closed_forms import Metric
+from service.core.schedules.ideal import ClosedFormFailure, IdealUtilisation
 from service.core.units import exact_seconds, to_seconds
 
-__all__ = ["Bubble", "BubbleAnswer", "BubbleRank", "ClosedForm", "bubble_terms"]
+__all__ = ["Bubble", "BubbleAnswer", "BubbleRank", "ClosedForm", "ClosedFormFails", "bubble_terms"]
 
 
 class BubbleRank(msgspec.Struct, kw_only=True, frozen=True):
@@ -27,13 +29,28 @@ class BubbleRank(msgspec.Struct, kw_only=True, frozen=True):
     contention_wait_seconds: Annotated[float, Meta(ge=0, description="Queueing; 0 here.")]
 
 
-class ClosedForm(msgspec.Struct, kw_only=True, frozen=True):
+class ClosedForm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A published formula that holds for this plan, beside the simulation."""
 
-    formula: Annotated[str, Meta(description="Of the makespan.")]
-    makespan_seconds: Annotated[float, Meta(ge=0, description="By the formula.")]
+    formula: Annotated[str, Meta(description="Of the makespan or of the span.")]
+    makespan_seconds: Annotated[
+        float | msgspec.UnsetType,
+        Meta(description="By the formula; absent when it gives the span."),
+    ] = msgspec.UNSET
+    span_seconds: Annotated[
+        float | msgspec.UnsetType,
+        Meta(description="By the formula; absent when it gives the makespan."),
+    ] = msgspec.UNSET
     utilisation_fraction: Annotated[float, Meta(ge=0, le=1)]
     holds_for: Annotated[str, Meta(description="The conditions, all met by this plan.")]
+
+
+class ClosedFormFails(msgspec.Struct, kw_only=True, frozen=True):
+    """A published formula of the schedule that is not exact for this plan; the simulation is."""
+
+    formula: str
+    holds_for: Annotated[str, Meta(description="The conditions.")]
+    reason: Annotated[str, Meta(description="The first that this plan does not meet.")]
 
 
 class Bubble(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -49,7 +66,14 @@ class Bubble(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     idle_fraction: Annotated[float, Meta(ge=0, le=1, description="1 - busy / (makespan x ranks)")]
     span_idle_fraction: Annotated[float, Meta(ge=0, le=1, description="1 - busy / (span x ranks)")]
     overhead_ratio: Annotated[float, Meta(description="(makespan - ideal) / ideal")]
-    ideal_utilisation: ClosedForm | msgspec.UnsetType = msgspec.UNSET
+    ideal_utilisation: Annotated[
+        ClosedForm | msgspec.UnsetType,
+        Meta(description="Absent when no published formula of the schedule holds."),
+    ] = msgspec.UNSET
+    closed_form_fails: Annotated[
+        ClosedFormFails | msgspec.UnsetType,
+        Meta(description="Why the published formula does not hold; absent without one."),
+    ] = msgspec.UNSET
     structural_seconds: Annotated[
         float, Meta(description="Fill and drain of the order itself, stages equal, transfers free.")
     ]
@@ -68,7 +92,6 @@ BubbleAnswer = answer_type("BubbleAnswer", Bubble)
 
 def bubble_terms(bubble: CoreBubble) -> Bubble:
     """The wire form of a plan's bubble."""
-    closed = bubble.ideal_utilisation
     return Bubble(
         makespan_seconds=to_seconds(bubble.makespan),
         span_seconds=to_seconds(bubble.span),
@@ -76,14 +99,8 @@ def bubble_terms(bubble: CoreBubble) -> Bubble:
         idle_fraction=bubble.idle_fraction,
         span_idle_fraction=bubble.span_idle_fraction,
         overhead_ratio=bubble.overhead_ratio,
-        ideal_utilisation=msgspec.UNSET
-        if closed is None
-        else ClosedForm(
-            formula=closed.formula,
-            makespan_seconds=to_seconds(closed.makespan),
-            utilisation_fraction=closed.utilisation,
-            holds_for=closed.conditions,
-        ),
+        ideal_utilisation=_closed_form(bubble.ideal_utilisation),
+        closed_form_fails=_closed_form_fails(bubble.closed_form_fails),
         structural_seconds=exact_seconds(bubble.excess.structural),
         imbalance_seconds=exact_seconds(bubble.excess.imbalance),
         transfer_seconds=exact_seconds(bubble.excess.transfer),
@@ -103,4 +120,25 @@ def bubble_terms(bubble: CoreBubble) -> Bubble:
             )
             for rank in bubble.ranks
         ],
+    )
+
+
+def _closed_form(ideal: IdealUtilisation | None) -> ClosedForm | msgspec.UnsetType:
+    if ideal is None:
+        return msgspec.UNSET
+    seconds = to_seconds(ideal.picoseconds)
+    return ClosedForm(
+        formula=ideal.formula,
+        makespan_seconds=seconds if ideal.metric is Metric.MAKESPAN else msgspec.UNSET,
+        span_seconds=seconds if ideal.metric is Metric.SPAN else msgspec.UNSET,
+        utilisation_fraction=ideal.utilisation,
+        holds_for=ideal.conditions,
+    )
+
+
+def _closed_form_fails(failure: ClosedFormFailure | None) -> ClosedFormFails | msgspec.UnsetType:
+    if failure is None:
+        return msgspec.UNSET
+    return ClosedFormFails(
+        formula=failure.formula, holds_for=failure.conditions, reason=failure.reason
     )

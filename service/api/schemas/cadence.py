@@ -19,11 +19,28 @@ class CadenceStage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 
     stage: Annotated[int, Meta(ge=0)]
     rank: Annotated[int, Meta(ge=0, description="Pipeline rank that runs the stage.")]
+    second_rank: Annotated[
+        int | msgspec.UnsetType,
+        Meta(description="Where the stage runs in the second direction of a two-way schedule."),
+    ] = msgspec.UNSET
     layers: Annotated[
         list[str] | msgspec.UnsetType, Meta(description="Absent when the plan gives costs itself.")
     ] = msgspec.UNSET
     forward_seconds: Annotated[float, Meta(ge=0)]
     backward_seconds: Annotated[float, Meta(ge=0)]
+    backward_input_seconds: Annotated[
+        float | msgspec.UnsetType, Meta(description="Of the backward; absent when not known.")
+    ] = msgspec.UNSET
+    backward_weight_seconds: Annotated[
+        float | msgspec.UnsetType, Meta(description="Of the backward; absent when not known.")
+    ] = msgspec.UNSET
+    pair_seconds: Annotated[
+        float | msgspec.UnsetType,
+        Meta(
+            description="The forward fused with the backward of another stage; absent where "
+            "nobody says."
+        ),
+    ] = msgspec.UNSET
     recompute_seconds: Annotated[float, Meta(ge=0)]
     transfer_seconds: Annotated[
         float,
@@ -44,8 +61,14 @@ class CadenceStage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
 class CycleStep(msgspec.Struct, kw_only=True, frozen=True):
     """One operation of a cycle, and the transfer that leads to the next one (0 when local)."""
 
-    kind: Annotated[str, Meta(description="forward, backward or recompute")]
-    stage: Annotated[int, Meta(ge=0)]
+    kind: Annotated[
+        str,
+        Meta(
+            description="forward, backward, backward_input, backward_weight, recompute, or "
+            "forward_backward for a fused pair"
+        ),
+    ]
+    stage: Annotated[int, Meta(ge=0, description="Of a fused pair the stage of its forward.")]
     seconds: Annotated[float, Meta(ge=0)]
     transfer_seconds: Annotated[float, Meta(ge=0)]
     microbatches: Annotated[
@@ -70,7 +93,11 @@ class Cadence(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ]
     bound_seconds: Annotated[
         float,
-        Meta(ge=0, description="Lower bound of the cadence: the work of the busiest rank."),
+        Meta(
+            ge=0,
+            description="Lower bound of the cadence: the work of the busiest rank, on average over "
+            "the directions of a two-way schedule.",
+        ),
     ]
     steady_seconds: Annotated[
         float | msgspec.UnsetType,
@@ -78,7 +105,8 @@ class Cadence(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
             description=(
                 "Predicted seconds that each further microbatch adds once the pipeline is full: "
                 "the maximum cycle mean of the order, transfers included. Phases that follow one "
-                "another add up. Absent when the phases need not follow one another."
+                "another add up. Absent when the phases need not follow one another, for an order "
+                "that does not repeat itself, and for very many stages and boundaries."
             ),
         ),
     ] = msgspec.UNSET
@@ -100,9 +128,13 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
         CadenceStage(
             stage=stage.stage,
             rank=stage.rank,
+            second_rank=stage.ranks[1] if len(stage.ranks) > 1 else msgspec.UNSET,
             layers=list(priced.layers) if priced.layers else msgspec.UNSET,
             forward_seconds=to_seconds(stage.forward),
             backward_seconds=to_seconds(stage.backward),
+            backward_input_seconds=_seconds(priced.backward_input_picoseconds),
+            backward_weight_seconds=_seconds(priced.backward_weight_picoseconds),
+            pair_seconds=_seconds(priced.pair_picoseconds),
             recompute_seconds=to_seconds(stage.recompute),
             transfer_seconds=to_seconds(send),
             work_seconds=to_seconds(stage.work),
@@ -114,10 +146,14 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
     return Cadence(
         stages=stages,
         slowest_stage=cadence.slowest_stage,
-        bound_seconds=to_seconds(cadence.bound),
+        bound_seconds=exact_seconds(cadence.bound),
         steady_seconds=msgspec.UNSET if steady is None else exact_seconds(steady.per_microbatch),
         steady_phases=[] if steady is None else [_phase(phase) for phase in steady.phases],
     )
+
+
+def _seconds(picoseconds: int | None) -> float | msgspec.UnsetType:
+    return msgspec.UNSET if picoseconds is None else to_seconds(picoseconds)
 
 
 def _phase(phase: PhaseCadence) -> SteadyPhase:

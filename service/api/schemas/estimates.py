@@ -1,5 +1,6 @@
 """Wire types of an estimate: every term of a plan, in one answer."""
 
+from fractions import Fraction
 from typing import Annotated
 
 import msgspec
@@ -10,8 +11,12 @@ from service.api.schemas.boundary_transfers import BoundaryTransfers, boundary_t
 from service.api.schemas.bubble import Bubble, bubble_terms
 from service.api.schemas.cadence import Cadence, cadence_terms
 from service.api.schemas.live_activations import LiveActivations, live_activations_terms
+from service.api.schemas.sensitivities import Sensitivity, sensitivity_terms
+from service.api.schemas.slack import Slack, slack_terms
+from service.api.schemas.weight_versions import WeightVersions, weight_versions_terms
 from service.core.estimates.bounds import IterationBound
-from service.core.estimates.estimate import Estimate, throughput
+from service.core.estimates.estimate import Estimate
+from service.core.estimates.iteration import throughput
 from service.core.schedules.critical_path import CriticalPath as CorePath
 from service.core.schedules.effects import MicrobatchEffect
 from service.core.schedules.timeline import Timeline
@@ -122,7 +127,12 @@ class EstimateTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
         PlanDocument, Meta(description="The plan as priced: patched, references pinned.")
     ]
     iteration_seconds: Annotated[
-        float, Meta(ge=0, description="Prediction: the makespan of the simulated schedule.")
+        float,
+        Meta(
+            ge=0,
+            description="Prediction: the makespan of the simulated schedule; where the pipeline is "
+            "never drained, its microbatches times the pace of the steady state.",
+        ),
     ]
     samples_per_second: Annotated[
         float | Unset, Meta(description="Absent when the batch has no size.")
@@ -139,9 +149,18 @@ class EstimateTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     boundary_transfers: BoundaryTransfers
     live_activations: LiveActivations
     critical_path: CriticalPath
+    slack: Slack
+    sensitivity: Sensitivity
+    weight_versions: Annotated[
+        WeightVersions | Unset,
+        Meta(description="Absent when all microbatches of an iteration meet the same weights."),
+    ] = msgspec.UNSET
     other_microbatch_counts: Annotated[
         list[MicrobatchCount] | Unset,
-        Meta(description="Predictions; absent when the global batch is held fixed."),
+        Meta(
+            description="Predictions; absent when the global batch is held fixed, and when the "
+            "pipeline is never drained."
+        ),
     ] = msgspec.UNSET
 
 
@@ -153,30 +172,35 @@ def estimate_terms(
 ) -> EstimateTerms:
     """The wire form of an estimate."""
     simulated, timeline = estimate.simulated, estimate.simulated.timeline
-    samples, tokens = throughput(simulated)
+    samples, tokens = throughput(simulated, estimate.iteration)
     counts = estimate.other_microbatch_counts
     return EstimateTerms(
         digest=digest,
         plan=plan,
-        iteration_seconds=to_seconds(timeline.makespan),
+        iteration_seconds=exact_seconds(estimate.iteration),
         samples_per_second=msgspec.UNSET if samples is None else samples,
         tokens_per_second=msgspec.UNSET if tokens is None else tokens,
         verdict=msgspec.UNSET
         if asserted_iteration_seconds is None
         else _verdict(asserted_iteration_seconds, estimate),
-        lower_bounds=[_bound(bound, timeline.makespan) for bound in estimate.lower_bounds],
+        lower_bounds=[_bound(bound, estimate.iteration) for bound in estimate.lower_bounds],
         cadence=cadence_terms(simulated, estimate.cadence),
         bubble=bubble_terms(estimate.bubble),
         boundary_transfers=boundary_transfers_terms(simulated, estimate.transfers),
         live_activations=live_activations_terms(timeline, estimate.live),
         critical_path=_critical_path(timeline, estimate.critical_path),
+        slack=slack_terms(estimate.slack),
+        sensitivity=sensitivity_terms(timeline, estimate.sensitivity),
+        weight_versions=msgspec.UNSET
+        if estimate.weight_versions is None
+        else weight_versions_terms(estimate.weight_versions),
         other_microbatch_counts=msgspec.UNSET
         if counts is None
         else [_microbatch_count(count) for count in counts],
     )
 
 
-def _bound(bound: IterationBound, makespan: int) -> LowerBoundOut:
+def _bound(bound: IterationBound, iteration: Fraction) -> LowerBoundOut:
     return LowerBoundOut(
         name=bound.name,
         seconds=to_seconds(bound.picoseconds),
@@ -184,29 +208,29 @@ def _bound(bound: IterationBound, makespan: int) -> LowerBoundOut:
         routing=bound.routing,
         witness=bound.witness,
         assumes=list(bound.assumes),
-        above_prediction=bound.picoseconds > makespan,
+        above_prediction=bound.picoseconds > iteration,
     )
 
 
 def _verdict(asserted: float, estimate: Estimate) -> Verdict:
-    predicted = to_seconds(estimate.simulated.timeline.makespan)
+    predicted = exact_seconds(estimate.iteration)
     highest = max(estimate.lower_bounds, key=lambda bound: bound.picoseconds)
     bound_seconds = to_seconds(highest.picoseconds)
     if asserted < bound_seconds:
         verdict = "below_lower_bound"
         detail = (
-            f"{asserted:g} s is below the lower bound {highest.name} of {bound_seconds:g} s: not "
+            f"{asserted!r} s is below the lower bound {highest.name} of {bound_seconds!r} s: not "
             "possible under what that bound assumes"
         )
     elif asserted < predicted:
         verdict = "below_prediction"
         detail = (
-            f"{asserted:g} s is above every lower bound (the highest is {bound_seconds:g} s) and "
-            f"below the predicted {predicted:g} s: not ruled out, not expected"
+            f"{asserted!r} s is below no lower bound (the highest is {bound_seconds!r} s) and "
+            f"below the predicted {predicted!r} s: not ruled out, not expected"
         )
     else:
         verdict = "not_below_prediction"
-        detail = f"{asserted:g} s is not below the predicted {predicted:g} s"
+        detail = f"{asserted!r} s is not below the predicted {predicted!r} s"
     return Verdict(asserted_iteration_seconds=asserted, verdict=verdict, detail=detail)
 
 

@@ -8,6 +8,8 @@ from msgspec import Meta
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import OpKind
 from service.core.schedules.selection import Selection
+from service.core.schedules.slack import measure_slack
+from service.core.schedules.stage_times import operation_kinds
 from service.core.schedules.timeline import Timeline
 from service.core.units import to_seconds
 
@@ -23,7 +25,7 @@ __all__ = [
 MAX_TIMELINE_OPERATIONS = 200_000
 
 
-class TimelineAnswer(msgspec.Struct, kw_only=True, frozen=True):
+class TimelineAnswer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """The selected operations as columns of equal length, rank after rank, each in its order."""
 
     digest: Annotated[str, Meta(description="Of the estimate.")]
@@ -33,17 +35,35 @@ class TimelineAnswer(msgspec.Struct, kw_only=True, frozen=True):
     operations: Annotated[int, Meta(ge=1, description="Of the whole timeline.")]
     makespan_seconds: Annotated[float, Meta(ge=0)]
     rank: list[int]
-    kind: Annotated[list[str], Meta(description="forward, backward or recompute")]
-    stage: list[int]
-    microbatch: list[int]
+    kind: Annotated[
+        list[str],
+        Meta(
+            description="forward, backward, backward_input, backward_weight, recompute, or "
+            "forward_backward for a fused pair"
+        ),
+    ]
+    stage: Annotated[list[int], Meta(description="Of a fused pair that of its forward.")]
+    microbatch: Annotated[list[int], Meta(description="Of a fused pair that of its forward.")]
+    backward_stage: Annotated[
+        list[int] | msgspec.UnsetType,
+        Meta(description="Of the backwards of fused pairs; absent when the order has none."),
+    ] = msgspec.UNSET
+    backward_microbatch: Annotated[
+        list[int] | msgspec.UnsetType, Meta(description="As backward_stage.")
+    ] = msgspec.UNSET
     start_seconds: list[float]
     end_seconds: list[float]
+    slack_seconds: Annotated[
+        list[float],
+        Meta(description="How much later each alone may end without a later makespan."),
+    ]
     waited_for: Annotated[
         list[str],
         Meta(
             description=(
                 "What the start waited for: an operation of another rank by stage, kind and "
-                "microbatch (2B7), `rank` for the rank's operation before it, `start` for time 0."
+                "microbatch (2B7, a pair 0F3&7B1), `rank` for the rank's operation before it, "
+                "`start` for time 0."
             )
         ),
     ]
@@ -81,6 +101,8 @@ def timeline_answer(digest: str, timeline: Timeline, selection: Selection) -> Ti
     """The wire form of the selected part of a timeline."""
     program, run = timeline.program, timeline.run
     chosen = selection.operations(timeline)
+    pairs = OpKind.FORWARD_BACKWARD in operation_kinds(program)
+    slack = measure_slack(timeline).operations[chosen]
     return TimelineAnswer(
         digest=digest,
         schedule=program.schedule,
@@ -92,7 +114,12 @@ def timeline_answer(digest: str, timeline: Timeline, selection: Selection) -> Ti
         kind=[OpKind(kind).name.lower() for kind in program.kind[chosen].tolist()],
         stage=program.stage[chosen].tolist(),
         microbatch=program.microbatch[chosen].tolist(),
+        backward_stage=program.backward_stage[chosen].tolist() if pairs else msgspec.UNSET,
+        backward_microbatch=program.backward_microbatch[chosen].tolist()
+        if pairs
+        else msgspec.UNSET,
         start_seconds=[to_seconds(at) for at in run.start[chosen].tolist()],
         end_seconds=[to_seconds(at) for at in run.end[chosen].tolist()],
+        slack_seconds=[to_seconds(time) for time in slack.tolist()],
         waited_for=[timeline.waited_for(operation) for operation in chosen.tolist()],
     )

@@ -3,12 +3,17 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
+from service.core.estimates.iteration import is_drained
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.schedules.bounds import LowerBound, makespan_lower_bounds
+from service.core.schedules.program import OpKind
 from service.core.topology.bounds import Transfer, link_loads
-from service.core.units import PICOSECONDS_PER_SECOND
+from service.core.units import PICOSECONDS_PER_SECOND, to_seconds
 
 __all__ = ["IterationBound", "boundary_transfers", "iteration_lower_bounds"]
+
+# Through fused pairs a chain goes from microbatch to microbatch, and can be very long.
+_SHOWN_STEPS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,11 @@ class IterationBound:
 
 
 def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ...]:
-    """All lower bounds of the makespan: those of the schedule, and the busiest link if known."""
+    """All lower bounds of the iteration: those of the schedule, and the busiest link if known.
+
+    Where the pipeline is never drained the work of a device is all of them: no iteration has to
+    wait for its first microbatch to come or its last one to leave.
+    """
     boundaries = simulated.resolved.boundaries
     of_schedule = makespan_lower_bounds(
         simulated.timeline.program,
@@ -48,10 +57,13 @@ def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ..
             assumes=bound.assumes,
         )
         for bound in of_schedule
+        if is_drained(simulated) or bound.name == "busiest_device"
     ]
     loads = link_loads([transfer for _, transfer in boundary_transfers(simulated)])
     if loads.binding is not None:
+        # One microbatch in each direction at a time.
         microbatches = simulated.resolved.plan.workload.microbatches
+        microbatches //= simulated.timeline.program.directions
         seconds = loads.lower_bound_seconds * microbatches
         bounds.append(
             IterationBound(
@@ -73,7 +85,7 @@ def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ..
 
 
 def boundary_transfers(simulated: SimulatedPlan) -> list[tuple[str, Transfer]]:
-    """Every transfer with known bytes and path for one microbatch of every replica.
+    """Every transfer with known bytes and path for one microbatch of every replica and direction.
 
     Each with its sender and receiver as ranks, `3->4`; gradients go the other way, `4->3`.
     """
@@ -94,13 +106,21 @@ def boundary_transfers(simulated: SimulatedPlan) -> list[tuple[str, Transfer]]:
 
 def _witness(bound: LowerBound, simulated: SimulatedPlan) -> str:
     if bound.chain:
-        steps = " ".join(f"{step.stage}{step.kind.letter}" for step in bound.chain)
-        return f"one microbatch alone: {steps}"
+        return _chain(bound)
     microbatches = simulated.resolved.plan.workload.microbatches
     text = f"rank {bound.rank} works on {microbatches} microbatches"
     if bound.head or bound.tail:
         text += (
-            f", after at least {bound.head / 1e12:g} s before its first operation and with "
-            f"at least {bound.tail / 1e12:g} s after its last"
+            f", after at least {to_seconds(bound.head)!r} s before its first operation and with "
+            f"at least {to_seconds(bound.tail)!r} s after its last"
         )
     return text
+
+
+def _chain(bound: LowerBound) -> str:
+    if any(step.kind is OpKind.FORWARD_BACKWARD for step in bound.chain):
+        shown = " ".join(step.label for step in bound.chain[:_SHOWN_STEPS])
+        more = len(bound.chain) - _SHOWN_STEPS
+        return f"each waits for the one before: {shown}" + (f" and {more} more" * (more > 0))
+    steps = " ".join(f"{step.stage}{step.kind.letter}" for step in bound.chain)
+    return f"one microbatch alone: {steps}"

@@ -1,32 +1,51 @@
 """One plan, one estimate: every term computed from the same timeline."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from service.core.estimates.bounds import IterationBound, iteration_lower_bounds
+from service.core.estimates.iteration import is_drained, iteration_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
-from service.core.memory.live import LiveActivations, live_activations
-from service.core.plans.plan import Statement
+from service.core.memory.live import ActivationDeltas, LiveActivations, live_activations
+from service.core.plans.plan import ActivationChange, Statement
+from service.core.plans.schedule import plan_family
 from service.core.schedules.bubble import Bubble, measure_bubble
 from service.core.schedules.cadence import Cadence, measure_cadence
 from service.core.schedules.critical_path import CriticalPath, find_critical_path
 from service.core.schedules.effects import MicrobatchEffect, effects_of_microbatches
-from service.core.units import PICOSECONDS_PER_SECOND
+from service.core.schedules.sensitivity import Sensitivity, measure_sensitivity
+from service.core.schedules.slack import Slack, measure_slack
+from service.core.schedules.weight_versions import RankVersions, weight_versions
 
-__all__ = ["Estimate", "estimate_plan", "plan_live_activations", "throughput"]
+__all__ = [
+    "Estimate",
+    "cadence_left_out",
+    "estimate_plan",
+    "plan_live_activations",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """All terms of one plan. `other_microbatch_counts` is None where the count fixes the size."""
+    """All terms of one plan.
+
+    `iteration` is in picoseconds. `weight_versions` is None where all microbatches of an iteration
+    meet the same weights. `other_microbatch_counts` is None where the count fixes the size, and
+    where the pipeline is never drained.
+    """
 
     simulated: SimulatedPlan
+    iteration: Fraction
+    weight_versions: tuple[RankVersions, ...] | None
     cadence: Cadence
     bubble: Bubble
     transfers: tuple[TransferExposure, ...]
     live: tuple[LiveActivations, ...]
     lower_bounds: tuple[IterationBound, ...]
     critical_path: CriticalPath
+    slack: Slack
+    sensitivity: Sensitivity
     other_microbatch_counts: tuple[MicrobatchEffect, ...] | None
     not_represented: tuple[Statement, ...]
 
@@ -35,7 +54,9 @@ def estimate_plan(simulated: SimulatedPlan) -> Estimate:
     """Compute every term of a simulated plan."""
     resolved = simulated.resolved
     timeline = simulated.timeline
-    effects, left_out = None, []
+    cadence = measure_cadence(timeline)
+    path = find_critical_path(timeline)
+    effects, left_out = None, [*cadence_left_out(cadence)]
     if resolved.held_fixed == "global_batch_size":
         left_out.append(
             Statement(
@@ -44,35 +65,70 @@ def estimate_plan(simulated: SimulatedPlan) -> Estimate:
                 "size, whose stage times these are not",
             )
         )
+    elif not is_drained(simulated):
+        left_out.append(
+            Statement(
+                "other_microbatch_counts",
+                "the pipeline is never drained, so a microbatch takes the pace of the steady state "
+                "however many an iteration has",
+            )
+        )
     else:
         effects = effects_of_microbatches(timeline)
+        if effects[-1].microbatches == timeline.program.microbatches:
+            left_out.append(
+                Statement(
+                    "other_microbatch_counts",
+                    "twice as many microbatches: the schedule refuses that count, or it is too "
+                    "much to simulate",
+                )
+            )
+    update = plan_family(resolved.plan).update
     return Estimate(
         simulated=simulated,
-        cadence=measure_cadence(timeline),
+        iteration=iteration_picoseconds(simulated, cadence),
+        weight_versions=None if update is None else weight_versions(timeline.program, update),
+        cadence=cadence,
         bubble=measure_bubble(timeline),
         transfers=transfer_exposure(timeline),
         live=plan_live_activations(simulated),
         lower_bounds=iteration_lower_bounds(simulated),
-        critical_path=find_critical_path(timeline),
+        critical_path=path,
+        slack=measure_slack(timeline),
+        sensitivity=measure_sensitivity(timeline, path),
         other_microbatch_counts=effects,
         not_represented=tuple(left_out),
     )
 
 
+def cadence_left_out(cadence: Cadence) -> tuple[Statement, ...]:
+    """What an answer must say when the pace of the steady state is absent."""
+    if cadence.steady is not None:
+        return ()
+    detail = (
+        "the pace of the steady state: the order does not repeat itself, the slowest stages of two "
+        "phases need not follow one another, or the stages and boundaries are too many"
+    )
+    return (Statement("steady_cadence", detail),)
+
+
 def plan_live_activations(simulated: SimulatedPlan) -> tuple[LiveActivations, ...]:
     """Live activations of each pipeline rank, in bytes too where every stage's are known."""
-    sizes = [stage.activation_bytes for stage in simulated.resolved.stages]
-    known = [size for size in sizes if size is not None]
-    complete = known if len(known) == len(sizes) else None
-    return live_activations(simulated.timeline.program, complete)
-
-
-def throughput(simulated: SimulatedPlan) -> tuple[float | None, float | None]:
-    """Samples and tokens per second of the predicted iteration; None where a size is unknown."""
-    resolved = simulated.resolved
-    if resolved.global_batch_size is None:
-        return None, None
-    samples = resolved.global_batch_size * PICOSECONDS_PER_SECOND / simulated.timeline.makespan
-    if resolved.sequence_length is None:
-        return samples, None
-    return samples, samples * resolved.sequence_length
+    changes = [
+        stage.activation_deltas
+        or (
+            None
+            if stage.activation_bytes is None
+            else ActivationChange(stage.activation_bytes, 0, -stage.activation_bytes)
+        )
+        for stage in simulated.resolved.stages
+    ]
+    known = [change for change in changes if change is not None]
+    if len(known) < len(changes):
+        return live_activations(simulated.timeline.program)
+    deltas = ActivationDeltas(
+        forward=tuple(change.forward_bytes for change in known),
+        backward_input=tuple(change.backward_input_bytes for change in known),
+        backward_weight=tuple(change.backward_weight_bytes for change in known),
+    )
+    return live_activations(simulated.timeline.program, deltas)

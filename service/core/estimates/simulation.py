@@ -3,15 +3,19 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from service.core.plans.plan import ResolvedPlan, Statement
+from service.core.plans.schedule import has_backward, pair_mode, plan_shape
 from service.core.schedules.build import build_program
-from service.core.schedules.catalogue import schedule_family
-from service.core.schedules.program import RecomputeMode, StageEdge
-from service.core.schedules.stage_times import StageTimes
+from service.core.schedules.explicit import has_recompute
+from service.core.schedules.program import OpKind, RecomputeMode, StageEdge
+from service.core.schedules.stage_times import StageTimes, operation_kinds
 from service.core.schedules.timeline import Timeline, simulate_timeline
 
 __all__ = ["SimulatedPlan", "represented", "simulate_plan"]
+
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +28,7 @@ class SimulatedPlan:
     @property
     def has_backward(self) -> bool:
         """Whether the schedule runs backwards at all."""
-        return schedule_family(self.resolved.plan.schedule.kind).has_backward
+        return has_backward(self.resolved.plan)
 
 
 def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
@@ -39,25 +43,41 @@ def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
         plan.degrees.pipeline,
         plan.workload.microbatches,
         chunks_per_rank=plan.schedule.chunks_per_rank,
+        group_size=plan.schedule.group_size,
+        pair_mode=pair_mode(plan),
         recompute=_recompute_mode(resolved),
-        stage_edges=tuple(StageEdge(b.source, b.target) for b in resolved.boundaries),
-    )
-    times = StageTimes.of(
-        [stage.forward_picoseconds for stage in resolved.stages],
-        [stage.backward_picoseconds for stage in resolved.stages],
-        [stage.recompute_picoseconds for stage in resolved.stages],
+        stage_edges=tuple(StageEdge(b.source, b.target, b.direction) for b in resolved.boundaries),
+        order=plan.schedule.order,
     )
     timeline = simulate_timeline(
         program,
-        times,
+        _stage_times(resolved),
         np.array([b.forward_picoseconds for b in resolved.boundaries], dtype=np.int64),
         np.array([b.backward_picoseconds for b in resolved.boundaries], dtype=np.int64),
     )
     return SimulatedPlan(resolved, timeline)
 
 
+def _stage_times(resolved: ResolvedPlan) -> StageTimes:
+    """Kinds that are not known on every stage are left out: where they are run that is a fault."""
+
+    def every(field: str) -> Int64Array | None:
+        found = [getattr(stage, field) for stage in resolved.stages]
+        return None if None in found else np.array(found, dtype=np.int64)
+
+    return StageTimes(
+        forward=np.array([stage.forward_picoseconds for stage in resolved.stages], dtype=np.int64),
+        backward=np.array([stage.backward_picoseconds for stage in resolved.stages], np.int64),
+        recompute=np.array([stage.recompute_picoseconds for stage in resolved.stages], np.int64),
+        backward_input=every("backward_input_picoseconds"),
+        backward_weight=every("backward_weight_picoseconds"),
+        forward_backward=every("pair_picoseconds"),
+    )
+
+
 def _recompute_mode(resolved: ResolvedPlan) -> RecomputeMode:
-    if not any(stage.recompute_picoseconds for stage in resolved.stages):
+    written = has_recompute(plan_shape(resolved.plan))
+    if not written and not any(stage.recompute_picoseconds for stage in resolved.stages):
         return RecomputeMode.NONE
     if resolved.plan.schedule.recompute_before_gradient:
         return RecomputeMode.BEFORE_GRADIENT
@@ -71,7 +91,13 @@ def represented(simulated: SimulatedPlan) -> tuple[Statement, ...]:
         if simulated.timeline.program.recompute is not RecomputeMode.NONE:
             names.append("recompute")
         names.append("backward")
-    operations = f"{', '.join(names)} of every microbatch on every stage, one after another"
+    kinds = operation_kinds(simulated.timeline.program)
+    how = "one after another"
+    if OpKind.BACKWARD_INPUT in kinds:
+        how += ", backwards in two halves where the schedule splits them"
+    if OpKind.FORWARD_BACKWARD in kinds:
+        how += ", fused pairs as one"
+    operations = f"{', '.join(names)} of every microbatch on every stage, {how}"
     transfers = "each boundary's transfer delays its consumer by its latency and holds nobody"
     return (
         Statement(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from service.core.schedules.program import OpKind, StageEdge
+from service.core.schedules.program import StageEdge
 from service.core.schedules.timeline import Timeline
 
 __all__ = ["TransferExposure", "transfer_exposure"]
@@ -36,23 +36,32 @@ def transfer_exposure(timeline: Timeline) -> tuple[TransferExposure, ...]:
     """Exposure of every boundary and direction, in edge order, forward before backward."""
     program = timeline.program
     consumers = np.repeat(np.arange(program.operations), np.diff(program.input_offsets))
-    exposed = _exposed(timeline, consumers)
-    is_forward = program.kind[consumers] == OpKind.FORWARD
-    result = []
-    for index, edge in enumerate(program.stage_edges):
-        for forward in (True, False):
-            mine = (program.input_edges == index) & (is_forward == forward)
-            if mine.any():
-                result.append(
-                    TransferExposure(
-                        edge=edge,
-                        forward=forward,
-                        messages=int(np.count_nonzero(mine)),
-                        total_picoseconds=int(timeline.latencies[mine].sum()),
-                        exposed_picoseconds=int(exposed[mine].sum()),
-                    )
-                )
-    return tuple(result)
+    is_backward = program.input_gradient
+    # Edges times directions may be as many as messages, so one pass sums for all of them.
+    group = 2 * program.input_edges.astype(np.int64) + is_backward
+    groups = 2 * len(program.stage_edges)
+    messages = np.bincount(group, minlength=groups)
+    total = _sums(group, groups, timeline.latencies)
+    exposed = _sums(group, groups, _exposed(timeline, consumers))
+    return tuple(
+        TransferExposure(
+            edge=program.stage_edges[number // 2],
+            forward=number % 2 == 0,
+            messages=int(messages[number]),
+            total_picoseconds=int(total[number]),
+            exposed_picoseconds=int(exposed[number]),
+        )
+        for number in np.flatnonzero(messages).tolist()
+    )
+
+
+def _sums(
+    group: npt.NDArray[np.int64], groups: int, amounts: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """(groups,) the sum of the amounts of each group, exact."""
+    sums = np.zeros(groups, dtype=np.int64)
+    np.add.at(sums, group, amounts)
+    return sums
 
 
 def _exposed(timeline: Timeline, consumers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

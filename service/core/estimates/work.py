@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.plans.plan import Plan
+from service.core.plans.schedule import plan_family, plan_shape
+from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
+from service.core.schedules.shape import Backward
 
 __all__ = ["INLINE_WORK_BUDGET", "Work", "work_of"]
 
@@ -12,13 +15,18 @@ __all__ = ["INLINE_WORK_BUDGET", "Work", "work_of"]
 INLINE_WORK_BUDGET = 32_000_000
 
 # One timeline, three replays for the split of the idle time, two other microbatch counts of
-# which the larger is twice as long (together 2.5 runs), rounded up.
+# which the larger is twice as long (together 2.5 runs), one pass for the slack, rounded up.
 _RUNS = 8
 
-# The steady state is read off an order of about 4 microbatches a rank, and its operations are
-# looked at one by one: about twelve times the cost of simulating them.
-_STEADY_MICROBATCHES = 4
+# The steady state is read off an order of a few microbatches a rank and some periods, and its
+# operations are looked at one by one: about twelve times the cost of simulating them.
+_STEADY_LEADS = 4
+_STEADY_PERIODS = 5
 _STEADY_RUNS = 12
+
+# The critical path is followed step by step: about thirty times the cost of simulating a step. It
+# has at most about the operations of one rank, all of them where there is one rank.
+_PATH_STEP_RUNS = 30
 
 # Searching a large cluster for one physical path costs about as much as so many operations. Each
 # pair of ranks needs one there and one back.
@@ -33,12 +41,14 @@ class Work:
     runs: int
     steady_operations: int = 0
     paths: int = 0
+    path_steps: int = 0
 
     @property
     def total(self) -> int:
         """All of it, in operation-runs, which is what a budget is counted in."""
         return (
             self.operations * self.runs
+            + self.path_steps * _PATH_STEP_RUNS
             + self.steady_operations * _STEADY_RUNS
             + self.paths * _PATH_OPERATIONS
         )
@@ -49,7 +59,7 @@ class Work:
             return
         parts = [
             (
-                self.operations * self.runs,
+                self.operations * self.runs + self.path_steps * _PATH_STEP_RUNS,
                 ("workload", "microbatches"),
                 f"{self.operations} operations x {self.runs} runs: use fewer microbatches",
             ),
@@ -69,18 +79,34 @@ class Work:
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, path, detail)])
 
 
-def work_of(plan: Plan) -> Work:
-    """The work of a full estimate, from the plan's degrees and counts alone."""
+def work_of(plan: Plan, *, replays: int = 0) -> Work:
+    """The work of a full estimate, from the plan's degrees and counts alone.
+
+    `replays` are further runs of the same program that a request asks for.
+    """
     degrees = plan.degrees
+    family, shape = plan_family(plan), plan_shape(plan)
     stages = degrees.pipeline * plan.schedule.chunks_per_rank
     if plan.stages is not None:
         stages = max(stages, len(plan.stages))
-    # Forward, recompute, backward.
-    for_each = 1 if plan.schedule.kind == "forward_only" else 3
+    backward = family.backward(shape)
+    # Forward; recompute, backward; or recompute, both halves of the backward.
+    for_each = {Backward.NONE: 1, Backward.WHOLE: 3, Backward.SPLIT: 4}[backward]
+    operations = stages * plan.workload.microbatches * for_each
+    if plan.schedule.order is not None:
+        # Written out: a word each, and a recomputation before it.
+        operations = 2 * sum(text.count(" ") + 1 for text in plan.schedule.order)
+    steady = 0
+    period = None if family.period is None else family.period(shape)
+    kinds = max(1, for_each - 1)  # without recompute
+    if period is not None and stages * period * kinds <= MOST_PERIODIC_OPERATIONS:
+        lead = _STEADY_LEADS * family.lead * degrees.pipeline * shape.chunks_per_rank
+        steady = lead * family.directions + _STEADY_PERIODS * period
     replicas = degrees.tensor * degrees.context * degrees.data
     return Work(
-        operations=stages * plan.workload.microbatches * for_each,
-        runs=_RUNS,
-        steady_operations=stages * degrees.pipeline * _STEADY_MICROBATCHES * min(for_each, 2),
-        paths=0 if plan.topology is None else 2 * (stages - 1) * replicas,
+        operations=operations,
+        runs=_RUNS + replays,
+        steady_operations=stages * steady * kinds,
+        paths=0 if plan.topology is None else 2 * (stages - 1) * family.directions * replicas,
+        path_steps=operations // degrees.pipeline,
     )

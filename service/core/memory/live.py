@@ -1,7 +1,8 @@
 """Which activations are alive on each rank: a property of the order alone, not of any duration.
 
 An activation of one microbatch on one stage lives from the start of its F to the end of its B (of
-its W when the backward is split). Without a backward it is gone at the end of F.
+its W when the backward is split, or of its I where that frees all of it). Without a backward it is
+gone at the end of F.
 """
 
 from collections.abc import Sequence
@@ -14,14 +15,10 @@ from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.timeline import Timeline
 
-__all__ = ["NOT_REPRESENTED", "LiveActivations", "live_activations", "series_times"]
+__all__ = ["ActivationDeltas", "LiveActivations", "live_activations", "series_times"]
 
 Int64Array = npt.NDArray[np.int64]
 
-NOT_REPRESENTED = (
-    "buffers of values received early or not yet sent",
-    "the working memory inside an operation, recomputed activations included",
-)
 _MAX_BYTES = 2**62
 
 
@@ -47,20 +44,43 @@ class LiveActivations:
     peak_bytes_operation: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class ActivationDeltas:
+    """By how many bytes one microbatch changes what a stage keeps: one entry a stage, signed.
+
+    The three sum to zero on each stage; a whole backward changes it by the last two together. What
+    is added counts from the start of the operation, what is freed to its end.
+    """
+
+    forward: tuple[int, ...]
+    backward_input: tuple[int, ...]
+    backward_weight: tuple[int, ...]
+
+    @classmethod
+    def kept_to_the_end(cls, activation_bytes: Sequence[int]) -> "ActivationDeltas":
+        """All of it is made by the forward and freed by the last backward operation."""
+        sizes = tuple(activation_bytes)
+        return cls(sizes, (0,) * len(sizes), tuple(-size for size in sizes))
+
+
 def live_activations(
-    program: Program, activation_bytes: Sequence[int] | None = None
+    program: Program, activations: Sequence[int] | ActivationDeltas | None = None
 ) -> tuple[LiveActivations, ...]:
     """Count live activations on every rank, in time linear in the operations.
 
-    `activation_bytes` has one entry a stage: what one microbatch keeps there between its forward
-    and its backward. Raises `InvalidInput` on another length, a negative size, or a sum of bytes
-    beyond int64.
+    `activations` is what one microbatch keeps on each stage between its forward and its backward,
+    in bytes, or what each of its operations changes of that. Raises `InvalidInput` on another
+    length, a negative size, deltas that don't sum to zero, or a sum of bytes beyond int64.
     """
-    sizes = None if activation_bytes is None else _sizes(program, activation_bytes)
-    changes = _changes(program)
+    if activations is None or isinstance(activations, ActivationDeltas):
+        deltas = activations
+    else:
+        deltas = ActivationDeltas.kept_to_the_end(activations)
+    table = None if deltas is None else _table(program, deltas)
+    changes = _counted(program, table)
     # Each rank frees all that it makes, so one running sum over all ranks starts each at zero.
     counts = np.cumsum(changes)
-    amounts = None if sizes is None else np.cumsum(changes * np.repeat(sizes[program.stage], 2))
+    amounts = None if table is None else np.cumsum(_weighed(program, table))
     return tuple(_on_rank(program, rank, changes, counts, amounts) for rank in range(program.ranks))
 
 
@@ -70,25 +90,61 @@ def series_times(timeline: Timeline, live: LiveActivations) -> Int64Array:
     return np.where(live.series_at_end, timeline.run.end[operation], timeline.run.start[operation])
 
 
-def _sizes(program: Program, activation_bytes: Sequence[int]) -> Int64Array:
+def _table(program: Program, deltas: ActivationDeltas) -> Int64Array:
+    """(kinds, stages) bytes that an operation adds or frees; of a pair see F and B."""
     path = ("costs", "stages")
-    if len(activation_bytes) != program.stages:
-        detail = f"activation bytes are one a stage: {program.stages}; got {len(activation_bytes)}"
-        raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, path, detail)])
-    largest = max(activation_bytes)
-    if min(activation_bytes) < 0 or largest * program.microbatches * program.stages > _MAX_BYTES:
+    columns = (deltas.forward, deltas.backward_input, deltas.backward_weight)
+    for column in columns:
+        if len(column) != program.stages:
+            detail = f"activation bytes are one a stage: {program.stages}; got {len(column)}"
+            raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, path, detail)])
+    largest = max(abs(size) for column in columns for size in column)
+    if min(deltas.forward) < 0 or largest * program.microbatches * program.stages > _MAX_BYTES:
         detail = f"activation bytes are not negative, and at most {_MAX_BYTES} together"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, path, detail)])
-    return np.array(activation_bytes, dtype=np.int64)
+    faults = [
+        Fault(FaultCode.INCONSISTENT, (*path, stage), f"deltas sum to 0; these to {sum(of_stage)}")
+        for stage, of_stage in enumerate(zip(*columns, strict=True))
+        if sum(of_stage)
+    ]
+    if faults:
+        raise InvalidInput(faults)
+    table = np.zeros((len(OpKind), program.stages), dtype=np.int64)
+    table[OpKind.FORWARD] = deltas.forward
+    table[OpKind.BACKWARD_INPUT] = deltas.backward_input
+    table[OpKind.BACKWARD_WEIGHT] = deltas.backward_weight
+    table[OpKind.BACKWARD] = -table[OpKind.FORWARD]
+    return table
 
 
-def _changes(program: Program) -> Int64Array:
+def _counted(program: Program, table: Int64Array | None) -> Int64Array:
     """(2 x operations,) by how much each operation changes the count, at its start and its end."""
-    forward = program.kind == OpKind.FORWARD
-    frees = (program.kind == OpKind.BACKWARD) | (program.kind == OpKind.BACKWARD_WEIGHT)
+    kind = program.kind
+    pair = kind == OpKind.FORWARD_BACKWARD
+    forward = (kind == OpKind.FORWARD) | pair
+    frees = (kind == OpKind.BACKWARD) | pair
+    half, weight = kind == OpKind.BACKWARD_INPUT, kind == OpKind.BACKWARD_WEIGHT
+    if table is None:
+        frees |= weight
+    else:
+        # Gone with I on the stages where W has nothing left to free.
+        early = (table[OpKind.BACKWARD_WEIGHT] == 0) & (table[OpKind.BACKWARD_INPUT] != 0)
+        frees |= np.where(early[program.stage], half, weight)
     changes = np.zeros((program.operations, 2), dtype=np.int64)
     changes[forward, 0] = 1
     changes[frees if frees.any() else forward, 1] = -1
+    return changes.reshape(-1)
+
+
+def _weighed(program: Program, table: Int64Array) -> Int64Array:
+    """(2 x operations,) the same in bytes: additions at the start, what is freed at the end."""
+    kind = program.kind
+    pair = kind == OpKind.FORWARD_BACKWARD
+    own = table[np.where(pair, OpKind.FORWARD, kind), program.stage]
+    changes = np.stack((np.maximum(own, 0), np.minimum(own, 0)), axis=1)
+    changes[pair, 1] += table[OpKind.BACKWARD, program.backward_stage[pair]]
+    if set(np.unique(kind).tolist()) == {OpKind.FORWARD}:
+        changes[:, 1] = -changes[:, 0]
     return changes.reshape(-1)
 
 
@@ -124,9 +180,12 @@ def _alive(
     moments = np.arange(first, last + 1)
     made = moments[changes[moments] > 0] // 2
     freed = moments[changes[moments] < 0] // 2
-    keys = [
-        program.microbatch[i].astype(np.int64) * program.stages + program.stage[i]
-        for i in (made, freed)
-    ]
-    alive = np.setdiff1d(keys[0], keys[1])
+
+    def keys(stage: npt.NDArray[np.int32], microbatch: npt.NDArray[np.int32]) -> Int64Array:
+        return microbatch.astype(np.int64) * program.stages + stage
+
+    alive = np.setdiff1d(
+        keys(program.stage[made], program.microbatch[made]),
+        keys(program.backward_stage[freed], program.backward_microbatch[freed]),
+    )
     return tuple((int(key % program.stages), int(key // program.stages)) for key in alive)

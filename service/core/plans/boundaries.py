@@ -16,10 +16,11 @@ from service.core.plans.plan import (
     RankPair,
     TransferOrigin,
 )
+from service.core.schedules.shape import Placement as StagePlacement
 from service.core.topology.bounds import transfer_lower_bound_seconds, transfer_prediction_seconds
 from service.core.topology.cluster import Cluster
 from service.core.topology.paths import PathFinder, PhysicalPath
-from service.core.units import PICOSECONDS_PER_SECOND, to_picoseconds
+from service.core.units import MAX_SECONDS, PICOSECONDS_PER_SECOND, to_picoseconds, to_seconds
 
 __all__ = ["MAX_RANK_PAIRS", "PathCounts", "Payload", "cut_payloads", "given_payloads", "price"]
 
@@ -114,17 +115,21 @@ def price(
     payloads: Sequence[Payload],
     ranks: Layout,
     placement: Sequence[Placed],
+    stage_ranks: StagePlacement,
     cluster: Cluster | None,
 ) -> tuple[tuple[Boundary, ...], PathCounts]:
     """Each boundary with its rank pairs and times; what the paths rest on.
 
-    The ranks of `source` and `target` with equal tensor, context and data coordinates form pairs.
-    A boundary takes as long as its slowest pair; it is never quicker than its slowest bound.
+    `stage_ranks` names the pipeline rank of each stage in each direction; a payload is a boundary
+    in each. The ranks of `source` and `target` with equal tensor, context and data coordinates form
+    pairs. A boundary takes as long as its slowest pair; it is never quicker than its slowest bound.
+    Stages of one rank hand everything on at once.
 
     Raises `InvalidInput` with every fault: pairs without a path, given times that the physical
     path can't reach, times out of range, more than `MAX_RANK_PAIRS` pairs.
     """
-    pairs = len(payloads) * (ranks.world_size // ranks.pipeline.degree)
+    replicas = ranks.world_size // ranks.pipeline.degree
+    pairs = len(payloads) * len(stage_ranks) * replicas
     if pairs > MAX_RANK_PAIRS:
         detail = f"{pairs} rank pairs over all boundaries; at most {MAX_RANK_PAIRS} are priced"
         raise InvalidInput([Fault(FaultCode.WORK_BUDGET, ("parallelism",), detail)])
@@ -132,7 +137,25 @@ def price(
     counts = PathCounts()
     faults: list[Fault] = []
     boundaries = tuple(
-        _boundary(payload, ranks, placement, finder, counts, faults) for payload in payloads
+        _local(payload, direction)
+        if of_stage[payload.source] == of_stage[payload.target]
+        else _boundary(
+            payload,
+            direction,
+            list(
+                zip(
+                    ranks.ranks_at(of_stage[payload.source]),
+                    ranks.ranks_at(of_stage[payload.target]),
+                    strict=True,
+                )
+            ),
+            placement,
+            finder,
+            counts,
+            faults,
+        )
+        for payload in payloads
+        for direction, of_stage in enumerate(stage_ranks)
     )
     if counts.unreachable:
         pair = counts.unreachable[0]
@@ -147,21 +170,46 @@ def price(
     return boundaries, counts
 
 
+def _local(payload: Payload, direction: int) -> Boundary:
+    return Boundary(
+        source=payload.source,
+        target=payload.target,
+        direction=direction,
+        tensors=payload.tensors,
+        forward_bytes=payload.forward_bytes,
+        backward_bytes=payload.backward_bytes,
+        origin=TransferOrigin.LOCAL,
+        forward_picoseconds=0,
+        backward_picoseconds=0,
+        forward_bound_picoseconds=0,
+        backward_bound_picoseconds=0,
+        pairs=(),
+    )
+
+
 def _boundary(
     payload: Payload,
-    ranks: Layout,
+    direction: int,
+    rank_pairs: Sequence[tuple[int, int]],
     placement: Sequence[Placed],
     finder: PathFinder | None,
     counts: PathCounts,
     faults: list[Fault],
 ) -> Boundary:
+    forward_given = _given(payload.forward_seconds, payload.path, "transfer_seconds", faults)
+    backward_given = _given(
+        payload.backward_seconds, payload.path, "backward_transfer_seconds", faults
+    )
     pairs = tuple(
-        _pair(payload, placement[source], placement[target], finder, counts)
-        for source, target in zip(
-            ranks.ranks_at(payload.source % ranks.pipeline.degree),
-            ranks.ranks_at(payload.target % ranks.pipeline.degree),
-            strict=True,
+        _pair(
+            payload,
+            (forward_given, backward_given),
+            placement[one],
+            placement[other],
+            finder,
+            counts,
         )
+        for one, other in rank_pairs
     )
     if payload.forward_seconds is not None:
         origin = TransferOrigin.GIVEN
@@ -170,28 +218,23 @@ def _boundary(
     else:
         origin = TransferOrigin.ASSUMED_ZERO
     forward = _direction(
-        payload.path + ("transfer_seconds",) * bool(payload.path),
-        payload.forward_seconds,
-        [
-            (p.forward_transfer_seconds, p.forward_lower_bound_seconds, p.forward_path)
-            for p in pairs
-        ],
+        (*payload.path, "transfer_seconds"),
+        forward_given,
+        [(p.forward_picoseconds, p.forward_bound_picoseconds, p.forward_path) for p in pairs],
         counts,
         faults,
     )
     backward = _direction(
-        payload.path + ("backward_transfer_seconds",) * bool(payload.path),
-        payload.backward_seconds,
-        [
-            (p.backward_transfer_seconds, p.backward_lower_bound_seconds, p.backward_path)
-            for p in pairs
-        ],
+        (*payload.path, "backward_transfer_seconds"),
+        backward_given,
+        [(p.backward_picoseconds, p.backward_bound_picoseconds, p.backward_path) for p in pairs],
         counts,
         faults,
     )
     return Boundary(
         source=payload.source,
         target=payload.target,
+        direction=direction,
         tensors=payload.tensors,
         forward_bytes=payload.forward_bytes,
         backward_bytes=payload.backward_bytes,
@@ -204,8 +247,20 @@ def _boundary(
     )
 
 
+def _given(seconds: float | None, path: Path, field: str, faults: list[Fault]) -> int | None:
+    """A time that the plan states, in picoseconds."""
+    if seconds is None:
+        return None
+    try:
+        return to_picoseconds(seconds, (*path, field))
+    except InvalidInput as invalid:
+        faults += invalid.faults
+        return None
+
+
 def _pair(
     payload: Payload,
+    given: tuple[int | None, int | None],
     source: Placed,
     target: Placed,
     finder: PathFinder | None,
@@ -215,10 +270,6 @@ def _pair(
     if finder is not None and source.device is not None and target.device is not None:
         forward = finder.path(source.device, target.device)
         backward = finder.path(target.device, source.device)
-    both = [path for path in (forward, backward) if path is not None]
-    counts.without_latency += any(path.links_without_latency for path in both)
-    counts.without_effective += any(path.links_without_effective for path in both)
-    counts.with_assumed_bandwidth += any(path.has_assumed_bandwidth for path in both)
     pair = RankPair(
         source_rank=source.rank,
         target_rank=target.rank,
@@ -226,77 +277,86 @@ def _pair(
         target_device=target.device,
         forward_path=forward,
         backward_path=backward,
-        forward_lower_bound_seconds=_lower_bound(forward, payload.forward_bytes),
-        backward_lower_bound_seconds=_lower_bound(backward, payload.backward_bytes),
-        forward_transfer_seconds=_first(
-            payload.forward_seconds, _prediction(forward, payload.forward_bytes)
-        ),
-        backward_transfer_seconds=_first(
-            payload.backward_seconds, _prediction(backward, payload.backward_bytes)
-        ),
+        forward_picoseconds=_prediction(forward, payload.forward_bytes, given[0]),
+        backward_picoseconds=_prediction(backward, payload.backward_bytes, given[1]),
+        forward_bound_picoseconds=_lower_bound(forward, payload.forward_bytes),
+        backward_bound_picoseconds=_lower_bound(backward, payload.backward_bytes),
     )
-    if finder is not None and len(both) < 2:
+    if finder is not None and (forward is None or backward is None):
         counts.unreachable.append(pair)
+    _count(pair, payload, given, counts)
     return pair
 
 
-def _first(value: float | None, otherwise: float | None) -> float | None:
-    return otherwise if value is None else value
+def _count(
+    pair: RankPair, payload: Payload, given: tuple[int | None, int | None], counts: PathCounts
+) -> None:
+    """Count what the pair's bounds, and the times taken from its paths, rest on."""
+    used = [
+        (path, stated is None)
+        for path, message_bytes, stated in (
+            (pair.forward_path, payload.forward_bytes, given[0]),
+            (pair.backward_path, payload.backward_bytes, given[1]),
+        )
+        if path is not None and message_bytes
+    ]
+    counts.with_assumed_bandwidth += any(path.has_assumed_bandwidth for path, _ in used)
+    counts.without_latency += any(path.links_without_latency for path, prices in used if prices)
+    counts.without_effective += any(path.links_without_effective for path, prices in used if prices)
 
 
-def _lower_bound(path: PhysicalPath | None, message_bytes: int | None) -> float | None:
+def _lower_bound(path: PhysicalPath | None, message_bytes: int | None) -> int | None:
+    """Rounded as predictions are, so that rounding puts none of them below it."""
     if path is None or message_bytes is None:
         return None
     # Nothing to send is no message: not even latency is paid.
-    return transfer_lower_bound_seconds(path, message_bytes) if message_bytes else 0.0
+    if not message_bytes:
+        return 0
+    seconds = Fraction(transfer_lower_bound_seconds(path, message_bytes))
+    return round(seconds * PICOSECONDS_PER_SECOND)
 
 
-def _prediction(path: PhysicalPath | None, message_bytes: int | None) -> float | None:
-    if path is None or message_bytes is None:
-        return None
-    return transfer_prediction_seconds(path, message_bytes) if message_bytes else 0.0
+def _prediction(
+    path: PhysicalPath | None, message_bytes: int | None, given: int | None
+) -> int | None:
+    """To the nearest picosecond; a short time counts as one instead of being refused."""
+    if given is not None or path is None or message_bytes is None:
+        return given
+    if not message_bytes:
+        return 0
+    seconds = Fraction(transfer_prediction_seconds(path, message_bytes))
+    return round(seconds * PICOSECONDS_PER_SECOND) or int(seconds > 0)
 
 
 def _direction(
     where: Path,
-    given: float | None,
-    pairs: Sequence[tuple[float | None, float | None, PhysicalPath | None]],
+    given: int | None,
+    pairs: Sequence[tuple[int | None, int | None, PhysicalPath | None]],
     counts: PathCounts,
     faults: list[Fault],
 ) -> tuple[int, int]:
     """Predicted and least picoseconds of one direction: those of the slowest pair."""
-    predicted = max((seconds for seconds, _, _ in pairs if seconds is not None), default=0.0)
-    if given is None and not predicted:
+    predicted = max((time for time, _, _ in pairs if time is not None), default=0)
+    if predicted > MAX_SECONDS * PICOSECONDS_PER_SECOND:
+        detail = (
+            f"the bytes of a boundary would take {to_seconds(predicted):g} s on their path; at "
+            f"most {MAX_SECONDS:g} s are counted"
+        )
+        faults.append(Fault(FaultCode.OUT_OF_RANGE, ("topology",), detail))
         return 0, 0
     bounds = [(bound, path) for _, bound, path in pairs if bound is not None and path is not None]
-    try:
-        picoseconds = to_picoseconds(given, where) if given is not None else _rounded(predicted)
-    except InvalidInput as invalid:
-        faults += invalid.faults
-        return 0, 0
     if not bounds:
-        return picoseconds, picoseconds if given is not None else 0
+        return predicted, predicted
     if given is not None:
         firm = [item for item in bounds if not item[1].has_assumed_bandwidth]
-        bound, path = max(firm, key=lambda item: item[0], default=(0.0, None))
-        if path is not None and picoseconds < _floor(bound):
+        bound, path = max(firm, key=lambda item: item[0], default=(0, None))
+        if path is not None and given < bound:
             narrowest = f", where {path.bottleneck.name} is narrowest" if path.bottleneck else ""
             detail = (
-                f"{given!r} s is less than the bytes take at least from {path.source} to "
-                f"{path.target}: {bound!r} s{narrowest}"
+                f"{to_seconds(given)!r} s is less than the bytes take at least from {path.source} "
+                f"to {path.target}: {to_seconds(bound)!r} s{narrowest}"
             )
             faults.append(Fault(FaultCode.INCONSISTENT, where, detail))
-    least = _floor(max(bound for bound, _ in bounds))
-    counts.given_below_assumed_bound += picoseconds < least
-    return picoseconds, min(picoseconds, least)
-
-
-def _floor(seconds: float) -> int:
-    return int(Fraction(seconds) * PICOSECONDS_PER_SECOND)
-
-
-def _rounded(seconds: float) -> int:
-    """Like `to_picoseconds`, but a short time counts as one picosecond instead of being refused."""
-    if 0 < seconds < 1 / PICOSECONDS_PER_SECOND:
-        return 1
-    return to_picoseconds(seconds, ("topology",))
+    least = max(bound for bound, _ in bounds)
+    counts.given_below_assumed_bound += predicted < least
+    return predicted, min(predicted, least)

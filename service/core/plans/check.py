@@ -5,19 +5,26 @@ from service.core.plans.costs import given_stages
 from service.core.plans.partition import check_partition
 from service.core.plans.placement import check_order
 from service.core.plans.plan import Plan
+from service.core.plans.schedule import check_schedule, pair_mode, plan_shape, stage_count
 from service.core.plans.workload import resolve_batch
+from service.core.schedules.build import build_program
+from service.core.schedules.explicit import has_recompute
+from service.core.schedules.program import RecomputeMode
 
 __all__ = ["check_form", "check_plan"]
 
 
 def check_plan(plan: Plan) -> list[Fault]:
     """Every fault that can be told without topology, model and profile."""
-    faults = [*check_form(plan), *check_order(plan.placement, plan.degrees)]
+    of_schedule = check_schedule(plan)
+    faults = [*check_form(plan), *of_schedule, *check_order(plan.placement, plan.degrees)]
     try:
         resolve_batch(plan)
     except InvalidInput as invalid:
         faults += invalid.faults
-    if plan.stages is not None:
+    if plan.schedule.order is not None and not of_schedule:
+        faults += _check_order_runs(plan)
+    if plan.stages is not None and not (of_schedule and plan.schedule.order):
         try:
             given_stages(plan)
         except InvalidInput as invalid:
@@ -25,12 +32,37 @@ def check_plan(plan: Plan) -> list[Fault]:
     return faults
 
 
+def _check_order_runs(plan: Plan) -> list[Fault]:
+    """What keeps an order that is written out from running on a chain of stages.
+
+    A model that is cut may have other boundaries, so its order is judged when the plan is priced.
+    """
+    if plan.stages is None or plan.schedule.order is None:
+        return []
+    mode = RecomputeMode.NONE
+    if has_recompute(plan_shape(plan)):
+        early = plan.schedule.recompute_before_gradient
+        mode = RecomputeMode.BEFORE_GRADIENT if early else RecomputeMode.AFTER_GRADIENT
+    try:
+        build_program(
+            plan.schedule.kind,
+            plan.degrees.pipeline,
+            plan.workload.microbatches,
+            chunks_per_rank=plan.schedule.chunks_per_rank,
+            pair_mode=pair_mode(plan),
+            recompute=mode,
+            order=plan.schedule.order,
+        )
+    except InvalidInput as invalid:
+        return list(invalid.faults)
+    return []
+
+
 def check_form(plan: Plan) -> list[Fault]:
     """Which parts of a plan are missing, or exclude each other."""
     faults = _check_costs(plan)
-    stages = plan.degrees.pipeline * plan.schedule.chunks_per_rank
     if plan.partition is not None and plan.stages is None:
-        faults += check_partition(plan.partition, stages)
+        faults += check_partition(plan.partition, stage_count(plan))
     if plan.placement.devices is not None and plan.topology is None:
         detail = "devices are those of a topology: name one in `topology`"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("topology",), detail))

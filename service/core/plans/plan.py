@@ -4,9 +4,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from service.core.models.cuts import CrossingTensor, SkipRouting
+from service.core.schedules.program import PairMode
 from service.core.topology.paths import PhysicalPath
 
 __all__ = [
+    "ActivationChange",
     "Boundary",
     "CrossingTensor",
     "Degrees",
@@ -48,6 +50,7 @@ class Provenance(StrEnum):
 class TransferOrigin(StrEnum):
     """What a boundary's transfer time was taken from."""
 
+    LOCAL = "local"  # both stages live on one rank: nothing is sent
     GIVEN = "given"  # transfer_seconds of the plan
     PATH = "path"  # bytes over the physical path
     ASSUMED_ZERO = "assumed_zero"  # nothing known; counted as zero, and the answer says so
@@ -74,6 +77,18 @@ class Degrees:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivationChange:
+    """By how many bytes one microbatch changes what its stage keeps, at each of its operations.
+
+    Signed; they sum to zero. A whole backward changes it by the last two together.
+    """
+
+    forward_bytes: int
+    backward_input_bytes: int
+    backward_weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class GivenStage:
     """What a plan states of one stage itself. Bytes are per rank pair and microbatch."""
 
@@ -82,7 +97,9 @@ class GivenStage:
     backward_input_seconds: float | None = None
     backward_weight_seconds: float | None = None
     recompute_seconds: float | None = None
+    pair_seconds: float | None = None  # this forward fused with the other stage's backward
     activation_bytes: int | None = None
+    activation_deltas: ActivationChange | None = None  # in place of activation_bytes
     boundary_bytes: int | None = None
     backward_boundary_bytes: int | None = None
     transfer_seconds: float | None = None
@@ -117,6 +134,9 @@ class Schedule:
     chunks_per_rank: int = 1
     transfer_mode: str = "latency"
     recompute_before_gradient: bool = False
+    group_size: int | None = None  # microbatches of a group; None: the schedule's own
+    pair_mode: PairMode | None = None  # None: fused where stages say how long pairs take
+    order: tuple[str, ...] | None = None  # what each rank runs, for the explicit schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,21 +183,38 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStage:
-    """The cost of one microbatch on one stage, in whole picoseconds."""
+    """The cost of one microbatch on one stage, in whole picoseconds.
+
+    `ranks` are the pipeline ranks it lives on, one for each direction of the schedule. The halves
+    of the backward are None where they are not known apart, `pair_picoseconds` where a pair with
+    the stage's forward takes as long as its two operations.
+    """
 
     stage: int
-    rank: int  # pipeline rank
+    ranks: tuple[int, ...]
     layers: tuple[str, ...]
     forward_picoseconds: int
     backward_picoseconds: int  # 0 where the schedule has no backward
+    backward_input_picoseconds: int | None
+    backward_weight_picoseconds: int | None
     recompute_picoseconds: int
+    pair_picoseconds: int | None
     activation_bytes: int | None
+    activation_deltas: ActivationChange | None
     provenance: Provenance
+
+    @property
+    def rank(self) -> int:
+        """The pipeline rank in the first direction."""
+        return self.ranks[0]
 
 
 @dataclass(frozen=True, slots=True)
 class RankPair:
-    """Two ranks that exchange a boundary's payload, and the pinned paths there and back."""
+    """Two ranks that exchange a boundary's payload, and the pinned paths there and back.
+
+    Picoseconds as in `Boundary`; None where neither the plan nor bytes on a path give them.
+    """
 
     source_rank: int
     target_rank: int
@@ -185,15 +222,17 @@ class RankPair:
     target_device: str | None
     forward_path: PhysicalPath | None
     backward_path: PhysicalPath | None
-    forward_lower_bound_seconds: float | None
-    backward_lower_bound_seconds: float | None
-    forward_transfer_seconds: float | None
-    backward_transfer_seconds: float | None
+    forward_picoseconds: int | None
+    backward_picoseconds: int | None
+    forward_bound_picoseconds: int | None
+    backward_bound_picoseconds: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """Stage `source` hands its tensors to `target`. Times are of the slowest rank pair.
+
+    Where stages live on several ranks there is one for each direction. `LOCAL` ones have no pairs.
 
     `*_picoseconds` is the predicted transfer of one microbatch, `*_bound_picoseconds` what it
     takes at least (at most the prediction).
@@ -201,6 +240,7 @@ class Boundary:
 
     source: int
     target: int
+    direction: int
     tensors: tuple[CrossingTensor, ...] | None
     forward_bytes: int | None
     backward_bytes: int | None

@@ -16,7 +16,7 @@ from service.core.plans.boundaries import (
     price,
 )
 from service.core.plans.check import check_form
-from service.core.plans.costs import given_stages, has_backward, layer_costs, measured_stages
+from service.core.plans.costs import given_stages, layer_costs, measured_stages
 from service.core.plans.devices import expand_devices
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.placement import check_order, layout, place_ranks
@@ -28,8 +28,17 @@ from service.core.plans.plan import (
     Statement,
     TransferOrigin,
 )
+from service.core.plans.schedule import (
+    check_schedule,
+    has_backward,
+    pair_mode,
+    plan_family,
+    stage_count,
+    stage_ranks,
+)
 from service.core.plans.workload import Batch, resolve_batch
 from service.core.profiles.profile import LayerCost, Point, Profile, Recompute
+from service.core.schedules.program import PairMode
 from service.core.topology.cluster import Cluster
 
 __all__ = ["resolve"]
@@ -74,7 +83,8 @@ def resolve(
     A part whose own input is at fault is not looked at further.
     """
     _require_references(plan, cluster, model, profile)
-    collector = _Collector(check_form(plan))
+    of_schedule = check_schedule(plan)
+    collector = _Collector([*check_form(plan), *of_schedule])
     attempt = collector.attempt
 
     batch = attempt(resolve_batch, plan)
@@ -92,7 +102,10 @@ def resolve(
     stages: tuple[ResolvedStage, ...] | None = None
     payloads: list[Payload] | None = None
     costs: list[LayerCost] | None = None
-    if plan.stages is not None:
+    written = plan.schedule.order is not None
+    if of_schedule and written:
+        pass  # without a readable order nobody knows how many stages there are
+    elif plan.stages is not None:
         stages = attempt(given_stages, plan)
         if stages is not None:
             payloads = given_payloads(plan.stages, backward=has_backward(plan))
@@ -106,8 +119,9 @@ def resolve(
             payloads = attempt(_cut, plan, model, stage_of_layer, batch)
 
     priced = None
-    if payloads is not None and ranks is not None and placement is not None:
-        priced = attempt(price, payloads, ranks, placement, cluster)
+    homes = stage_ranks(plan)
+    if payloads is not None and ranks is not None and placement is not None and homes is not None:
+        priced = attempt(price, payloads, ranks, placement, homes, cluster)
     if collector.faults:
         raise InvalidInput(dict.fromkeys(collector.faults))
     if batch is None or stages is None or placement is None or priced is None:
@@ -123,7 +137,7 @@ def resolve(
         held_fixed=batch.held_fixed,
         sequence_length=plan.workload.sequence_length,
         assumptions=_assumptions(plan, batch, model, boundaries, counts, idle),
-        not_represented=_not_represented(plan, batch, stages, boundaries, costs),
+        not_represented=_not_represented(plan, batch, stages, _once(boundaries), costs),
     )
 
 
@@ -151,7 +165,7 @@ def _point(plan: Plan, batch: Batch) -> Point:
 
 
 def _assign(plan: Plan, model: Model) -> tuple[int, ...] | None:
-    stages = plan.degrees.pipeline * plan.schedule.chunks_per_rank
+    stages = stage_count(plan)
     if plan.partition is None or check_partition(plan.partition, stages):
         return None  # told by check_form
     return assign_layers(plan.partition, model, stages)
@@ -203,7 +217,8 @@ def _assumptions(
         )
     if not has_backward(plan):
         said.append(statements.BACKWARD_IGNORED)
-        if plan.recompute != Recompute.NONE.value:
+        recomputed = any(stage.recompute_seconds for stage in plan.stages or ())
+        if recomputed or plan.recompute != Recompute.NONE.value:
             said.append(statements.RECOMPUTE_IGNORED)
     if degrees.world_size > degrees.pipeline:
         said.append(statements.UNIFORM_RANKS)
@@ -212,10 +227,36 @@ def _assumptions(
             said.append(statements.context_costs(batch.rank_sequence_length))
         if None in model.producers:
             said.append(statements.LOADS_AT_EACH_STAGE)
-    said += _transfer_assumptions(plan, boundaries, counts)
+    said += _schedule_assumptions(plan, boundaries)
+    said += _transfer_assumptions(plan, _once(boundaries), counts)
     if idle:
         said.append(statements.idle_devices(idle))
     return tuple(said)
+
+
+def _once(boundaries: tuple[Boundary, ...]) -> tuple[Boundary, ...]:
+    """Boundaries that are crossed, each counted in one direction of the schedule."""
+    return tuple(
+        boundary
+        for boundary in boundaries
+        if boundary.origin is not TransferOrigin.LOCAL and boundary.direction == 0
+    )
+
+
+def _schedule_assumptions(plan: Plan, boundaries: tuple[Boundary, ...]) -> list[Statement]:
+    family = plan_family(plan)
+    said = []
+    if family.update is not None:
+        said.append(statements.DRAINED_RUN)
+    if family.directions > 1:
+        said.append(statements.TWO_COPIES)
+    timed = any(stage.pair_seconds is not None for stage in plan.stages or ())
+    if family.has_pairs and pair_mode(plan) is PairMode.FUSED and not timed:
+        said.append(statements.FUSED_PAIRS_SUMMED)
+    local = sum(boundary.origin is TransferOrigin.LOCAL for boundary in boundaries)
+    if local:
+        said.append(statements.local_boundaries(local))
+    return said
 
 
 def _transfer_assumptions(
@@ -260,9 +301,13 @@ def _not_represented(
     costs: list[LayerCost] | None,
 ) -> tuple[Statement, ...]:
     degrees = plan.degrees
-    left_out = [statements.LOADER_TIME, statements.MEMORY]
+    left_out = [statements.LOADER_TIME, statements.MEMORY, statements.ACTIVATION_BUFFERS]
     if has_backward(plan):
         left_out.append(statements.OPTIMIZER_STEP)
+        if plan_family(plan).update is not None:
+            left_out.append(statements.WEIGHT_STASHES)
+        if plan_family(plan).directions > 1:
+            left_out.append(statements.TWO_COPIES_REDUCTION)
         if degrees.data > 1:
             left_out.append(statements.DATA_PARALLEL_REDUCTION)
         if any(stage.recompute_picoseconds for stage in stages):

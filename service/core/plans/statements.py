@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from service.core.plans.plan import Statement
 
 __all__ = [
+    "ACTIVATION_BUFFERS",
     "BACKWARD_IGNORED",
     "CONTENTION",
     "CONTEXT_COMMUNICATION",
     "DATA_PARALLEL_REDUCTION",
+    "DRAINED_RUN",
+    "FUSED_PAIRS_SUMMED",
     "LOADER_TIME",
     "LOADS_AT_EACH_STAGE",
     "MEMORY",
@@ -21,7 +24,10 @@ __all__ = [
     "RECOMPUTE_IGNORED",
     "RECOMPUTE_TRANSIENT",
     "TENSOR_COMMUNICATION",
+    "TWO_COPIES",
+    "TWO_COPIES_REDUCTION",
     "UNIFORM_RANKS",
+    "WEIGHT_STASHES",
     "activation_bytes_unknown",
     "assumed_bandwidth",
     "backward_bytes_defaulted",
@@ -32,6 +38,7 @@ __all__ = [
     "given_transfers",
     "idle_devices",
     "latency_unknown",
+    "local_boundaries",
     "nominal_bandwidth",
     "tokens_unknown",
     "zero_transfers",
@@ -41,6 +48,16 @@ __all__ = [
 BACKWARD_IGNORED = Statement(
     "backward_ignored", "the schedule runs forwards only; no backward is counted"
 )
+DRAINED_RUN = Statement(
+    "drained_run",
+    "the pipeline is never drained: the iteration takes its microbatches times the pace of the "
+    "steady state; timeline, bubble and critical path are of a run that starts empty and is "
+    "drained, so their makespan is longer",
+)
+FUSED_PAIRS_SUMMED = Statement(
+    "fused_pairs_summed",
+    "a fused pair takes as long as its forward and its backward together: no stage says otherwise",
+)
 LOADS_AT_EACH_STAGE = Statement(
     "loads_at_each_stage",
     "inputs from outside are loaded at each stage that consumes them, and cross no boundary",
@@ -49,12 +66,21 @@ PINNED_PATHS = Statement(
     "pinned_paths", "each rank pair uses one pinned path; other paths of equal cost stay unused"
 )
 RECOMPUTE_IGNORED = Statement("recompute_ignored", "without a backward nothing is computed again")
+TWO_COPIES = Statement(
+    "two_copies",
+    "each stage lives on two ranks, one a direction, and serves every other microbatch on each",
+)
 UNIFORM_RANKS = Statement(
     "uniform_ranks",
     "the ranks of a stage (tensor, context, data) take the same time and send together",
 )
 
 # What is not represented.
+ACTIVATION_BUFFERS = Statement(
+    "activation_buffers",
+    "beside live activations: buffers of values received early or not yet sent, and the working "
+    "memory inside an operation",
+)
 CONTENTION = Statement(
     "contention", "transfers that share a link do not slow each other (latency mode)"
 )
@@ -77,6 +103,12 @@ RECOMPUTE_TRANSIENT = Statement(
 TENSOR_COMMUNICATION = Statement(
     "tensor_communication",
     "communication among tensor-parallel ranks beyond what the given times contain",
+)
+TWO_COPIES_REDUCTION = Statement(
+    "two_copies_reduction", "the reduction of gradients between the two copies of each stage"
+)
+WEIGHT_STASHES = Statement(
+    "weight_stashes", "the time and memory of keeping several versions of the weights"
 )
 
 
@@ -156,6 +188,15 @@ def latency_unknown(pairs: int) -> Statement:
         "latency_unknown",
         f"the paths of {of} have links of unknown latency; their guaranteed floor stands in, "
         "which may be 0",
+    )
+
+
+def local_boundaries(boundaries: int) -> Statement:
+    """Assumption: what stays on a rank takes no time, whatever is stated."""
+    join = "boundary joins" if boundaries == 1 else "boundaries join"
+    return Statement(
+        "local_boundaries",
+        f"{boundaries} {join} stages of one rank: nothing is sent, and a given time does not count",
     )
 
 

@@ -82,12 +82,16 @@ class Measurement:
 class LayerCost:
     """What one microbatch costs on one layer, in picoseconds, communication included.
 
-    `backward_picoseconds` is None where no backward was measured. `recompute_picoseconds` is 0
-    without recompute. `communication_known` says whether tensor-parallel collectives are counted.
+    `backward_picoseconds` is None where no backward was measured, its halves where they were not
+    measured apart; the communication of a backward is in the half of the inputs.
+    `recompute_picoseconds` is 0 without recompute. `communication_known` says whether
+    tensor-parallel collectives are counted.
     """
 
     forward_picoseconds: int
     backward_picoseconds: int | None
+    backward_input_picoseconds: int | None
+    backward_weight_picoseconds: int | None
     recompute_picoseconds: int
     saved_activation_bytes: int | None
     communication_known: bool
@@ -266,12 +270,16 @@ def _cost(measurement: Measurement) -> LayerCost:
     times = {field: to_picoseconds(seconds) for field, seconds in _times(measurement)}
     communication = times.get("tensor_parallel_communication_seconds", 0)
     backward = times.get("backward_seconds")
-    if "backward_input_seconds" in times:
-        backward = times["backward_input_seconds"] + times["backward_weight_seconds"]
+    of_inputs = times.get("backward_input_seconds")
+    of_weights = times.get("backward_weight_seconds")
+    if of_inputs is not None and of_weights is not None:
+        backward = of_inputs + of_weights
     recompute = times.get("recompute_seconds", 0)
     return LayerCost(
         forward_picoseconds=times["forward_seconds"] + communication,
         backward_picoseconds=None if backward is None else backward + communication,
+        backward_input_picoseconds=None if of_inputs is None else of_inputs + communication,
+        backward_weight_picoseconds=of_weights,
         recompute_picoseconds=recompute + communication if recompute else 0,
         saved_activation_bytes=measurement.saved_activation_bytes,
         communication_known=measurement.point.tensor_parallel == 1

@@ -10,9 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.schedules.dependencies import Need, needs_of, operation_table, table
 from service.core.schedules.kernels import topological_order
 from service.core.schedules.orders import RankOrder
-from service.core.schedules.program import OpKind, Program, RecomputeMode, StageEdge
+from service.core.schedules.program import (
+    OpKind,
+    PairMode,
+    Program,
+    RecomputeMode,
+    StageEdge,
+    operation_label,
+)
 
 __all__ = ["assemble_program"]
 
@@ -34,13 +42,18 @@ class _Operations:
     kind: Int8Array
     stage: Int32Array
     microbatch: Int32Array
+    backward_stage: Int32Array
+    backward_microbatch: Int32Array
     position: Int64Array  # (kinds, stages, microbatches) operation id, -1 when there is none
-    stage_rank: Int64Array  # (stages,)
+    stage_ranks: Int32Array  # (directions, stages)
 
     def label(self, operation: int) -> str:
-        """As in order tables: stage, kind, microbatch (`2B7`)."""
-        letter = OpKind(self.kind[operation]).letter
-        return f"{self.stage[operation]}{letter}{self.microbatch[operation]}"
+        """As in order tables: stage, kind, microbatch (`2B7`, `0F3&3B1`)."""
+        return operation_label(
+            OpKind(self.kind[operation]),
+            (int(self.stage[operation]), int(self.microbatch[operation])),
+            (int(self.backward_stage[operation]), int(self.backward_microbatch[operation])),
+        )
 
 
 def assemble_program(
@@ -49,32 +62,37 @@ def assemble_program(
     *,
     stages: int,
     microbatches: int,
+    directions: int = 1,
+    group_size: int | None = None,
+    pair_mode: PairMode = PairMode.SERIAL,
     recompute: RecomputeMode = RecomputeMode.NONE,
     stage_edges: tuple[StageEdge, ...],
 ) -> Program:
     """A runnable program from what each rank runs in order.
 
     `rank_orders` has one entry a rank and already holds any RECOMPUTE operation; `stage_edges` are
-    distinct edges between stages below `stages`. A stage lives on the rank that runs it. Each
-    (stage, microbatch) has one F and, unless the whole order is forward only, one B or one I and
-    one W; with a recompute mode also one R.
+    distinct edges between stages below `stages`. A stage lives on the rank that runs it, for the
+    microbatches m mod `directions` of each direction. Each (stage, microbatch) has one F and,
+    unless the whole order is forward only, one B or one I and one W, where a fused pair is an F and
+    a B; with a recompute mode also one R.
 
     Raises `InvalidInput` when an operation is missing, doubled, unknown or before what it needs on
-    its own rank, when two ranks run one stage, and when the ranks wait for each other for ever (the
-    blocked operation of each is named).
+    its own rank, when two ranks run one stage in one direction, and when the ranks wait for each
+    other for ever (the blocked operation of each is named).
     """
-    operations = _index(rank_orders, stages, microbatches)
+    operations = _index(rank_orders, stages, microbatches, directions)
     _check_complete(operations, recompute)
-    _check_own_rank(operations, stage_edges, recompute)
-    input_offsets, inputs, input_edges = _cross_rank_inputs(operations, stage_edges, recompute)
+    needs = needs_of(operations.position, operations.stage_ranks, stage_edges, recompute)
+    _check_own_rank(operations, needs)
+    inputs = table([need for need in needs if need.crosses], len(operations.kind))
     order = np.empty(len(operations.kind), dtype=np.int64)
     reached = np.empty(len(rank_orders), dtype=np.int64)
     ran = topological_order(
-        operations.rank_offsets, operations.rank, input_offsets, inputs, order, reached
+        operations.rank_offsets, operations.rank, inputs.offsets, inputs.before, order, reached
     )
     if ran < len(order):
         raise InvalidInput(
-            _deadlock_faults(operations, reached, input_offsets, inputs, order[:ran])
+            _deadlock_faults(operations, reached, inputs.offsets, inputs.before, order[:ran])
         )
     program = Program(
         schedule=schedule,
@@ -82,21 +100,29 @@ def assemble_program(
         stages=stages,
         microbatches=microbatches,
         chunks_per_rank=-(-stages // len(rank_orders)),
+        group_size=group_size,
+        pair_mode=pair_mode,
         recompute=recompute,
         stage_edges=stage_edges,
+        stage_ranks=operations.stage_ranks,
         rank_offsets=operations.rank_offsets,
         rank=operations.rank,
         kind=operations.kind,
         stage=operations.stage,
         microbatch=operations.microbatch,
-        input_offsets=input_offsets,
-        inputs=inputs,
-        input_edges=input_edges,
+        backward_stage=operations.backward_stage,
+        backward_microbatch=operations.backward_microbatch,
+        input_offsets=inputs.offsets,
+        inputs=inputs.before,
+        input_edges=inputs.edges,
+        input_gradient=inputs.gradient,
         order=order,
     )
     for array in (
-        *(program.rank_offsets, program.rank, program.kind, program.stage, program.microbatch),
-        *(program.input_offsets, program.inputs, program.input_edges, program.order),
+        *(program.stage_ranks, program.rank_offsets, program.rank, program.kind, program.stage),
+        *(program.microbatch, program.backward_stage, program.backward_microbatch),
+        *(program.input_offsets, program.inputs, program.input_edges, program.input_gradient),
+        program.order,
     ):
         array.setflags(write=False)
     return program
@@ -107,7 +133,9 @@ def _refuse(details: Sequence[str], code: FaultCode = FaultCode.ILLEGAL_SCHEDULE
         raise InvalidInput(Fault(code, _PATH, detail) for detail in details[:_MOST_FAULTS])
 
 
-def _index(rank_orders: Sequence[RankOrder], stages: int, microbatches: int) -> _Operations:
+def _index(
+    rank_orders: Sequence[RankOrder], stages: int, microbatches: int, directions: int
+) -> _Operations:
     _refuse(
         [
             f"every rank runs at least one operation; rank {r} has none"
@@ -121,9 +149,13 @@ def _index(rank_orders: Sequence[RankOrder], stages: int, microbatches: int) -> 
     kind = np.concatenate([o.kind for o in rank_orders]).astype(np.int8, copy=False)
     stage = np.concatenate([o.stage for o in rank_orders]).astype(np.int32, copy=False)
     microbatch = np.concatenate([o.microbatch for o in rank_orders]).astype(np.int32, copy=False)
+    backward_stage, backward_microbatch = stage, microbatch
+    if any(o.backward_stage is not None for o in rank_orders):
+        backward_stage, backward_microbatch = _backwards_of_pairs(rank_orders)
 
-    known = (stage >= 0) & (stage < stages) & (microbatch >= 0) & (microbatch < microbatches)
-    known &= (kind >= 0) & (kind < len(OpKind))
+    known = (kind >= 0) & (kind < len(OpKind))
+    for s, m in ((stage, microbatch), (backward_stage, backward_microbatch)):
+        known &= (s >= 0) & (s < stages) & (m >= 0) & (m < microbatches)
     _refuse(
         [
             f"stages are 0..{stages - 1} and microbatches 0..{microbatches - 1}; rank {rank[i]} "
@@ -132,26 +164,65 @@ def _index(rank_orders: Sequence[RankOrder], stages: int, microbatches: int) -> 
         ]
     )
 
-    ids = np.arange(len(kind), dtype=np.int64)
-    position = np.full((len(OpKind), stages, microbatches), -1, dtype=np.int64)
-    position[kind, stage, microbatch] = ids
-    stage_rank = np.full(stages, -1, dtype=np.int64)
-    stage_rank[stage] = rank
-    operations = _Operations(rank_offsets, rank, kind, stage, microbatch, position, stage_rank)
-    doubled = np.flatnonzero(position[kind, stage, microbatch] != ids)
-    elsewhere = np.flatnonzero(stage_rank[stage] != rank)
-    _refuse(
-        [
-            f"an operation is run once; {operations.label(i)} stands twice"
-            for i in doubled[:_MOST_FAULTS].tolist()
-        ]
-        + [
-            f"a stage lives on one rank; rank {rank[i]} runs {operations.label(i)}, "
-            f"rank {stage_rank[stage[i]]} runs others of stage {stage[i]}"
-            for i in elsewhere[:_MOST_FAULTS].tolist()
-        ]
+    position = operation_table(
+        kind, stage, microbatch, backward_stage, backward_microbatch, (stages, microbatches)
     )
+    stage_ranks = np.full((directions, stages), -1, dtype=np.int32)
+    stage_ranks[microbatch % directions, stage] = rank
+    operations = _Operations(
+        rank_offsets=rank_offsets,
+        rank=rank,
+        kind=kind,
+        stage=stage,
+        microbatch=microbatch,
+        backward_stage=backward_stage,
+        backward_microbatch=backward_microbatch,
+        position=position,
+        stage_ranks=stage_ranks,
+    )
+    _check_once(operations, directions)
     return operations
+
+
+def _backwards_of_pairs(rank_orders: Sequence[RankOrder]) -> tuple[Int32Array, Int32Array]:
+    stages = [o.stage if o.backward_stage is None else o.backward_stage for o in rank_orders]
+    microbatches = [
+        o.microbatch if o.backward_microbatch is None else o.backward_microbatch
+        for o in rank_orders
+    ]
+    return (
+        np.concatenate(stages).astype(np.int32, copy=False),
+        np.concatenate(microbatches).astype(np.int32, copy=False),
+    )
+
+
+def _check_once(operations: _Operations, directions: int) -> None:
+    """No operation is run twice, no stage of a direction on two ranks."""
+    kind, rank, position = operations.kind, operations.rank, operations.position
+    ids = np.arange(len(kind), dtype=np.int64)
+    pair = kind == OpKind.FORWARD_BACKWARD
+    forward_or_own = np.where(pair, OpKind.FORWARD, kind)
+    backward_or_own = np.where(pair, OpKind.BACKWARD, kind)
+    own = position[forward_or_own, operations.stage, operations.microbatch]
+    back = position[backward_or_own, operations.backward_stage, operations.backward_microbatch]
+    doubled = np.flatnonzero((own != ids) | (back != ids))
+    details = [
+        f"an operation is run once; {operations.label(i)} stands twice"
+        for i in doubled[:_MOST_FAULTS].tolist()
+    ]
+    for stage, microbatch in (
+        (operations.stage, operations.microbatch),
+        (operations.backward_stage, operations.backward_microbatch),
+    ):
+        home = operations.stage_ranks[microbatch % directions, stage]
+        details += [
+            f"a stage lives on one rank; rank {rank[i]} runs {operations.label(i)}, "
+            f"rank {home[i]} runs others of stage {stage[i]}"
+            for i in np.flatnonzero(home != rank)[:_MOST_FAULTS].tolist()
+        ]
+        if operations.backward_stage is operations.stage:
+            break
+    _refuse(details)
 
 
 def _check_complete(operations: _Operations, recompute: RecomputeMode) -> None:
@@ -178,77 +249,20 @@ def _check_complete(operations: _Operations, recompute: RecomputeMode) -> None:
     )
 
 
-def _gradient_producers(operations: _Operations) -> Int64Array:
-    """(stages, microbatches) the operation whose end gives a stage's input gradient: B or I."""
-    full: Int64Array = operations.position[OpKind.BACKWARD]
-    half: Int64Array = operations.position[OpKind.BACKWARD_INPUT]
-    return np.where(full >= 0, full, half)
-
-
-def _gradient_consumers(operations: _Operations, recompute: RecomputeMode) -> Int64Array:
-    """(stages, microbatches) the operation that waits for a stage's output gradient."""
-    if recompute is RecomputeMode.AFTER_GRADIENT:
-        again: Int64Array = operations.position[OpKind.RECOMPUTE]
-        return again
-    return _gradient_producers(operations)
-
-
-def _check_own_rank(
-    operations: _Operations, edges: Sequence[StageEdge], recompute: RecomputeMode
-) -> None:
-    position = operations.position
-    forward, weight = position[OpKind.FORWARD], position[OpKind.BACKWARD_WEIGHT]
-    gives, takes = _gradient_producers(operations), _gradient_consumers(operations, recompute)
-    again = position[OpKind.RECOMPUTE]
-    pairs = [(forward, gives), (forward, again), (again, gives), (gives, weight)]
-    for edge in edges:
-        if operations.stage_rank[edge.source] == operations.stage_rank[edge.target]:
-            pairs.append((forward[edge.source], forward[edge.target]))
-            pairs.append((gives[edge.target], takes[edge.source]))
-    details = [
-        f"{operations.label(after)} needs {operations.label(before)}, which its own rank "
-        f"{operations.rank[after]} runs later"
-        for before_ids, after_ids in pairs
-        for before, after in _reversed(before_ids, after_ids)
-    ]
+def _check_own_rank(operations: _Operations, needs: Sequence[Need]) -> None:
+    """What an operation needs from its own rank stands before it there."""
+    details = []
+    for need in needs:
+        # An operation can't need itself either: no pair holds a microbatch and its own gradient.
+        wrong = np.flatnonzero(need.before >= need.after) if not need.crosses else ()
+        details += [
+            f"{operations.label(need.after[i])} needs {operations.label(need.before[i])}, which "
+            f"its own rank {operations.rank[need.after[i]]} runs later"
+            if need.before[i] != need.after[i]
+            else f"{operations.label(need.after[i])} needs its own result: pair two microbatches"
+            for i in wrong[:_MOST_FAULTS]
+        ]
     _refuse(details)
-
-
-def _reversed(before: Int64Array, after: Int64Array) -> list[tuple[int, int]]:
-    """Pairs that stand the wrong way round, where both exist."""
-    wrong = (before >= 0) & (after >= 0) & (before > after)
-    if not wrong.any():
-        return []
-    return list(zip(before[wrong].tolist(), after[wrong].tolist(), strict=True))[:_MOST_FAULTS]
-
-
-def _cross_rank_inputs(
-    operations: _Operations, edges: Sequence[StageEdge], recompute: RecomputeMode
-) -> tuple[Int64Array, Int64Array, Int32Array]:
-    """`input_offsets`, `inputs` and `input_edges`; an operation's inputs stand in edge order."""
-    forward = operations.position[OpKind.FORWARD]
-    gives, takes = _gradient_producers(operations), _gradient_consumers(operations, recompute)
-    crossings: list[tuple[int, Int64Array, Int64Array]] = []  # edge, producers, consumers
-    for index, edge in enumerate(edges):
-        if operations.stage_rank[edge.source] == operations.stage_rank[edge.target]:
-            continue
-        crossings.append((index, forward[edge.source], forward[edge.target]))
-        if gives[0, 0] >= 0:
-            crossings.append((index, gives[edge.target], takes[edge.source]))
-
-    next_slot = np.zeros(len(operations.kind) + 1, dtype=np.int64)
-    for _, _, consumers in crossings:
-        next_slot[consumers + 1] += 1
-    np.cumsum(next_slot, out=next_slot)
-    input_offsets = next_slot.copy()
-    inputs = np.empty(input_offsets[-1], dtype=np.int64)
-    input_edges = np.empty(input_offsets[-1], dtype=np.int32)
-    for index, producers, consumers in crossings:
-        slots = next_slot[consumers]
-        inputs[slots] = producers
-        input_edges[slots] = index
-        next_slot[consumers] += 1
-    return input_offsets, inputs, input_edges
 
 
 def _deadlock_faults(

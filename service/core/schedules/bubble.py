@@ -1,6 +1,6 @@
 """Where the time of a pipeline goes that is not work, per rank and by cause."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from math import gcd
 
@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.schedules.build import chain
-from service.core.schedules.catalogue import SCHEDULES
-from service.core.schedules.program import RecomputeMode
+from service.core.schedules.ideal import ClosedFormFailure, IdealUtilisation, judge_closed_form
 from service.core.schedules.simulate import MAX_PICOSECONDS, simulate
-from service.core.schedules.stage_times import StageTimes, operation_durations, operation_kinds
+from service.core.schedules.stage_times import StageTimes, operation_durations
 from service.core.schedules.timeline import Timeline
+from service.core.schedules.waits import operation_waits
 
-__all__ = ["REPLAY_SEQUENCE", "Bubble", "Excess", "IdealUtilisation", "RankTime", "measure_bubble"]
+__all__ = ["REPLAY_SEQUENCE", "Bubble", "Excess", "RankTime", "measure_bubble"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -48,7 +47,8 @@ class Excess:
     """Makespan - ideal, split by replays in `REPLAY_SEQUENCE`; signed picoseconds, exact.
 
     `transfer`: less by this when transfers take no time. `imbalance`: then less by this when every
-    kind of operation takes its mean over the stages. `structural`: what that replay still is above
+    kind of operation takes its mean over the stages (fused pairs too; where some stages run more of
+    them than others, that changes the work a little). `structural`: what that replay still is above
     ideal, the cost of the order itself.
     """
 
@@ -64,23 +64,15 @@ class Excess:
 
 
 @dataclass(frozen=True, slots=True)
-class IdealUtilisation:
-    """Utilisation by the schedule's closed form, where its conditions are met."""
-
-    utilisation: float
-    makespan: int  # ps
-    formula: str
-    conditions: str
-
-
-@dataclass(frozen=True, slots=True)
 class Bubble:
     """Idle time of an iteration. Times are picoseconds.
 
     `span` is the longest time from a rank's own first start to its own last end. `ideal` is the
     time at which every rank would only work: microbatches x mean work of a rank, recompute
     included. `idle_fraction` is the idle share of makespan x ranks, `span_idle_fraction` of
-    span x ranks, and `overhead_ratio` is (makespan - ideal) / ideal.
+    span x ranks, and `overhead_ratio` is (makespan - ideal) / ideal. Of `ideal_utilisation`, by the
+    schedule's closed form, and `closed_form_fails`, why that is not exact here, one is absent; both
+    are where no form was published.
     """
 
     makespan: int
@@ -92,6 +84,7 @@ class Bubble:
     excess: Excess
     ranks: tuple[RankTime, ...]
     ideal_utilisation: IdealUtilisation | None
+    closed_form_fails: ClosedFormFailure | None
 
 
 def measure_bubble(timeline: Timeline) -> Bubble:
@@ -104,6 +97,7 @@ def measure_bubble(timeline: Timeline) -> Bubble:
     ranks = timeline.program.ranks
     busy = sum(timeline.busy.tolist())
     span = int((timeline.last_end - timeline.first_start).max())
+    closed_form = judge_closed_form(timeline)
     ideal = Fraction(busy, ranks)
     return Bubble(
         makespan=makespan,
@@ -114,21 +108,16 @@ def measure_bubble(timeline: Timeline) -> Bubble:
         overhead_ratio=float((makespan - ideal) / ideal),
         excess=_excess(timeline, ideal),
         ranks=_rank_times(timeline),
-        ideal_utilisation=_ideal_utilisation(timeline),
+        ideal_utilisation=closed_form if isinstance(closed_form, IdealUtilisation) else None,
+        closed_form_fails=closed_form if isinstance(closed_form, ClosedFormFailure) else None,
     )
 
 
 def _rank_times(timeline: Timeline) -> tuple[RankTime, ...]:
-    program, run = timeline.program, timeline.run
-    starts = program.rank_offsets[:-1]
-    gap = np.empty_like(run.start)
-    gap[1:] = run.start[1:] - run.end[:-1]
-    gap[starts] = 0  # what is before a rank's first operation is fill
-    bound = run.binding >= 0
-    transfer = np.zeros_like(gap)
-    transfer[bound] = np.minimum(gap[bound], timeline.latencies[run.binding[bound]])
-    gaps = np.add.reduceat(gap, starts).tolist()
-    transfer_waits = np.add.reduceat(transfer, starts).tolist()
+    waits = operation_waits(timeline)
+    starts = timeline.program.rank_offsets[:-1]
+    dependency_waits = np.add.reduceat(waits.dependency, starts).tolist()
+    transfer_waits = np.add.reduceat(waits.transfer, starts).tolist()
     busy = timeline.busy.tolist()
     first, last = timeline.first_start.tolist(), timeline.last_end.tolist()
     makespan = timeline.makespan
@@ -138,13 +127,13 @@ def _rank_times(timeline: Timeline) -> tuple[RankTime, ...]:
             busy=busy[r],
             fill=first[r],
             drain=makespan - last[r],
-            dependency_wait=gaps[r] - transfer_waits[r],
+            dependency_wait=dependency_waits[r],
             transfer_wait=transfer_waits[r],
             send=0,
             contention_wait=0,
             utilisation=busy[r] / makespan,
         )
-        for r in range(program.ranks)
+        for r in range(timeline.program.ranks)
     )
 
 
@@ -170,35 +159,14 @@ def _scaled_means(timeline: Timeline) -> tuple[StageTimes, int]:
     """
     stages = timeline.program.stages
     times = timeline.times
-    sums = [sum(kind.tolist()) for kind in (times.forward, times.backward, times.recompute)]
-    common = gcd(stages, *sums)
-    if max(sums) // common > MAX_PICOSECONDS:
+    sums = {
+        field.name: sum(kind.tolist())
+        for field in fields(times)
+        if (kind := getattr(times, field.name)) is not None
+    }
+    common = gcd(stages, *sums.values())
+    if max(sums.values()) // common > MAX_PICOSECONDS:
         detail = "the times of all stages together pass 53 days: give shorter times"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)])
-    return StageTimes.of(*([total // common] * stages for total in sums)), stages // common
-
-
-def _ideal_utilisation(timeline: Timeline) -> IdealUtilisation | None:
-    """The closed form where it is exact: see `ClosedForm.conditions`."""
-    program = timeline.program
-    family = SCHEDULES.get(program.schedule)
-    if family is None or family.closed_form is None or program.chunks_per_rank != 1:
-        return None
-    equal = all(
-        (timeline.times.of_kind(kind) == timeline.times.of_kind(kind)[0]).all()
-        for kind in operation_kinds(program)
-    )
-    chained = set(chain(program.stages)) <= set(program.stage_edges)
-    early = program.recompute is RecomputeMode.BEFORE_GRADIENT and bool(
-        timeline.times.recompute.any() and family.has_backward
-    )
-    if not equal or not chained or early or timeline.latencies.any():
-        return None
-    work = int(timeline.stage_work[0])
-    makespan = family.closed_form.makespan(program.ranks, program.microbatches, work)
-    return IdealUtilisation(
-        utilisation=program.microbatches * work / makespan,
-        makespan=makespan,
-        formula=family.closed_form.name,
-        conditions=family.closed_form.conditions,
-    )
+    means = {name: np.full(stages, total // common, dtype=np.int64) for name, total in sums.items()}
+    return StageTimes(**means), stages // common

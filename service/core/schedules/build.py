@@ -7,11 +7,20 @@ import numpy as np
 
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.schedules.assemble import assemble_program
-from service.core.schedules.catalogue import ScheduleFamily, schedule_family
+from service.core.schedules.catalogue import ScheduleFamily, check_shape, schedule_family
+from service.core.schedules.explicit import has_recompute
 from service.core.schedules.orders import RankOrder
-from service.core.schedules.program import OpKind, Program, RecomputeMode, StageEdge
+from service.core.schedules.program import OpKind, PairMode, Program, RecomputeMode, StageEdge
+from service.core.schedules.shape import Backward, Shape
 
-__all__ = ["MAX_OPERATIONS", "build_program", "chain", "count_operations", "program_work"]
+__all__ = [
+    "MAX_OPERATIONS",
+    "build_program",
+    "chain",
+    "count_operations",
+    "program_work",
+    "with_microbatches",
+]
 
 # Operations and inputs together; about 40 bytes and 100 ns each.
 MAX_OPERATIONS = 4_000_000
@@ -22,9 +31,11 @@ _SMALL_PROGRAM = 2**15
 _LARGE_PROGRAM = 2**19
 
 
-def chain(stages: int) -> tuple[StageEdge, ...]:
-    """Each stage feeds the next: (0, 1), (1, 2), ..."""
-    return tuple(StageEdge(s, s + 1) for s in range(stages - 1))
+def chain(stages: int, directions: int = 1) -> tuple[StageEdge, ...]:
+    """Each stage feeds the next: (0, 1), (1, 2), ...; all of one direction after the other."""
+    return tuple(
+        StageEdge(s, s + 1, direction) for direction in range(directions) for s in range(stages - 1)
+    )
 
 
 def count_operations(
@@ -32,14 +43,23 @@ def count_operations(
     ranks: int,
     microbatches: int,
     *,
-    chunks_per_rank: int = 1,
+    chunks_per_rank: int | None = None,
     recompute: RecomputeMode = RecomputeMode.NONE,
+    order: tuple[str, ...] | None = None,
 ) -> int:
-    """How many operations the program has, known before any work. Raises on an unknown name."""
-    stage_microbatches = ranks * chunks_per_rank * microbatches
-    if not schedule_family(schedule).has_backward:
-        return stage_microbatches
-    return stage_microbatches * (2 if recompute is RecomputeMode.NONE else 3)
+    """How many operations the program has at most, known before any work.
+
+    Exact where every backward is whole, or every one is split. Raises on an unknown name.
+    """
+    family = schedule_family(schedule)
+    shape = family.shape(ranks, microbatches, chunks_per_rank=chunks_per_rank, order=order)
+    if order is not None:
+        return sum(text.count(" ") + 1 for text in order) * 2
+    backward = family.backward(shape)
+    kinds = {Backward.NONE: 1, Backward.WHOLE: 2, Backward.SPLIT: 3}[backward]
+    if recompute is not RecomputeMode.NONE and backward is not Backward.NONE:
+        kinds += 1
+    return ranks * shape.chunks_per_rank * microbatches * kinds
 
 
 def program_work(
@@ -47,17 +67,28 @@ def program_work(
     ranks: int,
     microbatches: int,
     *,
-    chunks_per_rank: int = 1,
+    chunks_per_rank: int | None = None,
     recompute: RecomputeMode = RecomputeMode.NONE,
     stage_edges: tuple[StageEdge, ...] | None = None,
+    order: tuple[str, ...] | None = None,
 ) -> int:
     """Operations and transfers of the program, at most; what `MAX_OPERATIONS` limits."""
-    edges = ranks * chunks_per_rank - 1 if stage_edges is None else len(stage_edges)
-    directions = 2 if schedule_family(schedule).has_backward else 1
+    family = schedule_family(schedule)
+    shape = family.shape(ranks, microbatches, chunks_per_rank=chunks_per_rank, order=order)
     operations = count_operations(
-        schedule, ranks, microbatches, chunks_per_rank=chunks_per_rank, recompute=recompute
+        schedule,
+        ranks,
+        microbatches,
+        chunks_per_rank=chunks_per_rank,
+        recompute=recompute,
+        order=order,
     )
-    return operations + directions * edges * microbatches
+    if stage_edges is None:
+        crossings = (ranks * shape.chunks_per_rank - 1) * microbatches
+    else:
+        crossings = len(stage_edges) * -(-microbatches // family.directions)
+    ways = 1 if family.backward(shape) is Backward.NONE else 2
+    return operations + ways * crossings
 
 
 def build_program(
@@ -65,25 +96,32 @@ def build_program(
     ranks: int,
     microbatches: int,
     *,
-    chunks_per_rank: int = 1,
+    chunks_per_rank: int | None = None,
+    group_size: int | None = None,
+    pair_mode: PairMode = PairMode.SERIAL,
     recompute: RecomputeMode = RecomputeMode.NONE,
     stage_edges: tuple[StageEdge, ...] | None = None,
+    order: tuple[str, ...] | None = None,
 ) -> Program:
     """The program of a named schedule.
 
-    `stage_edges` are the pairs of stages between which tensors go, each once, from a lower to a
-    higher stage; by default the chain. With `AFTER_GRADIENT` an R stands before each backward and
-    waits for the gradient in its place; with `BEFORE_GRADIENT` R waits for nothing from elsewhere.
-    A schedule without backwards has no R.
+    `stage_edges` are the pairs of stages between which tensors go, each once in each direction,
+    from a lower to a higher stage; by default the chain. With `AFTER_GRADIENT` an R stands before
+    each backward and waits for the gradient in its place; with `BEFORE_GRADIENT` R waits for
+    nothing from elsewhere. A schedule without backwards has no R. Pairs, where the schedule has
+    any, are run as `pair_mode` says. `order` is for the schedule `explicit` (see its module).
 
     Raises `InvalidInput` with every fault of the arguments, `WorkBudgetExceeded` beyond
     `MAX_OPERATIONS`. Results are cached and shared; their arrays are read-only.
     """
     family = schedule_family(schedule)
-    faults = _count_faults(ranks, microbatches, chunks_per_rank)
+    shape = family.shape(
+        ranks, microbatches, chunks_per_rank=chunks_per_rank, group_size=group_size, order=order
+    )
+    faults = _count_faults(shape)
     if faults:
         raise InvalidInput(faults)
-    faults = family.check(ranks, microbatches, chunks_per_rank)
+    faults = check_shape(family, shape)
     work = program_work(
         schedule,
         ranks,
@@ -91,6 +129,7 @@ def build_program(
         chunks_per_rank=chunks_per_rank,
         recompute=recompute,
         stage_edges=stage_edges,
+        order=order,
     )
     if work > MAX_OPERATIONS:
         detail = (
@@ -100,9 +139,11 @@ def build_program(
         raise WorkBudgetExceeded(
             [Fault(FaultCode.WORK_BUDGET, ("workload", "microbatches"), detail)]
         )
-    stages = ranks * chunks_per_rank
-    edges = chain(stages) if stage_edges is None else tuple(stage_edges)
-    faults += _edge_faults(edges, stages)
+    if family.takes_order and faults:
+        raise InvalidInput(faults)  # without a readable order there are no stages to speak of
+    stages = len(family.placement(shape)[0])
+    edges = chain(stages, family.directions) if stage_edges is None else tuple(stage_edges)
+    faults += _edge_faults(edges, stages, family.directions)
     if faults:
         raise InvalidInput(faults)
     build: Callable[..., Program]
@@ -112,14 +153,51 @@ def build_program(
         build = _build_large
     else:
         build = _build
-    return build(family, ranks, microbatches, chunks_per_rank, recompute, edges)
+    return build(family, shape, stages, pair_mode, recompute, edges)
 
 
-def _count_faults(ranks: int, microbatches: int, chunks_per_rank: int) -> list[Fault]:
+def with_microbatches(program: Program, microbatches: int) -> Program | None:
+    """The same schedule on the same stages with another number of microbatches.
+
+    None where there is none: an order that was written out, a number that the schedule refuses, or
+    more than `MAX_OPERATIONS`.
+    """
+    family = schedule_family(program.schedule)
+    if family.takes_order:
+        return None
+    shape = family.shape(
+        program.ranks,
+        microbatches,
+        chunks_per_rank=program.chunks_per_rank,
+        group_size=program.group_size,
+    )
+    work = program_work(
+        program.schedule,
+        program.ranks,
+        microbatches,
+        chunks_per_rank=program.chunks_per_rank,
+        recompute=program.recompute,
+        stage_edges=program.stage_edges,
+    )
+    if work > MAX_OPERATIONS or check_shape(family, shape):
+        return None
+    return build_program(
+        program.schedule,
+        program.ranks,
+        microbatches,
+        chunks_per_rank=program.chunks_per_rank,
+        group_size=program.group_size,
+        pair_mode=program.pair_mode,
+        recompute=program.recompute,
+        stage_edges=program.stage_edges,
+    )
+
+
+def _count_faults(shape: Shape) -> list[Fault]:
     counts = (
-        ("ranks", ranks, ("parallelism", "pipeline")),
-        ("microbatches", microbatches, ("workload", "microbatches")),
-        ("chunks_per_rank", chunks_per_rank, ("schedule", "chunks_per_rank")),
+        ("ranks", shape.ranks, ("parallelism", "pipeline")),
+        ("microbatches", shape.microbatches, ("workload", "microbatches")),
+        ("chunks_per_rank", shape.chunks_per_rank, ("schedule", "chunks_per_rank")),
     )
     return [
         Fault(FaultCode.OUT_OF_RANGE, path, f"{name} is at least 1; got {count}")
@@ -128,7 +206,7 @@ def _count_faults(ranks: int, microbatches: int, chunks_per_rank: int) -> list[F
     ]
 
 
-def _edge_faults(edges: tuple[StageEdge, ...], stages: int) -> list[Fault]:
+def _edge_faults(edges: tuple[StageEdge, ...], stages: int, directions: int) -> list[Fault]:
     faults = [
         Fault(
             FaultCode.INCONSISTENT,
@@ -137,7 +215,7 @@ def _edge_faults(edges: tuple[StageEdge, ...], stages: int) -> list[Fault]:
             f"got {edge.source} to {edge.target}",
         )
         for edge in edges
-        if not 0 <= edge.source < edge.target < stages
+        if not 0 <= edge.source < edge.target < stages or not 0 <= edge.direction < directions
     ]
     if len(set(edges)) < len(edges):
         detail = "each pair of stages is given once"
@@ -147,20 +225,25 @@ def _edge_faults(edges: tuple[StageEdge, ...], stages: int) -> list[Fault]:
 
 def _build(
     family: ScheduleFamily,
-    ranks: int,
-    microbatches: int,
-    chunks_per_rank: int,
+    shape: Shape,
+    stages: int,
+    pair_mode: PairMode,
     recompute: RecomputeMode,
     edges: tuple[StageEdge, ...],
 ) -> Program:
-    orders = [family.order(r, ranks, microbatches, chunks_per_rank) for r in range(ranks)]
-    if recompute is not RecomputeMode.NONE:
+    orders = [family.order(rank, shape) for rank in range(shape.ranks)]
+    if pair_mode is PairMode.SERIAL:
+        orders = [order.unfused() for order in orders]
+    if recompute is not RecomputeMode.NONE and not has_recompute(shape):
         orders = [_with_recompute(order) for order in orders]
     return assemble_program(
         family.name,
         orders,
-        stages=ranks * chunks_per_rank,
-        microbatches=microbatches,
+        stages=stages,
+        microbatches=shape.microbatches,
+        directions=family.directions,
+        group_size=shape.group_size,
+        pair_mode=pair_mode,
         recompute=recompute,
         stage_edges=edges,
     )
@@ -172,11 +255,16 @@ _build_large = lru_cache(maxsize=4)(_build)
 
 def _with_recompute(order: RankOrder) -> RankOrder:
     """An R right before each backward (before I when the backward is split)."""
-    backward = (order.kind == OpKind.BACKWARD) | (order.kind == OpKind.BACKWARD_INPUT)
-    before = np.flatnonzero(backward)
-    recompute = np.full(len(before), OpKind.RECOMPUTE, dtype=np.int8)
+    kinds = (OpKind.BACKWARD, OpKind.BACKWARD_INPUT, OpKind.FORWARD_BACKWARD)
+    before = np.flatnonzero(np.isin(order.kind, kinds))
+    stage, microbatch = order.stage, order.microbatch
+    if order.backward_stage is not None and order.backward_microbatch is not None:
+        stage, microbatch = order.backward_stage, order.backward_microbatch
+    again = stage[before], microbatch[before]
+    kind = np.insert(order.kind, before, np.int8(OpKind.RECOMPUTE))
+    own = np.insert(order.stage, before, again[0]), np.insert(order.microbatch, before, again[1])
+    if order.backward_stage is None:
+        return RankOrder(kind, *own)
     return RankOrder(
-        np.insert(order.kind, before, recompute),
-        np.insert(order.stage, before, order.stage[before]),
-        np.insert(order.microbatch, before, order.microbatch[before]),
+        kind, *own, np.insert(stage, before, again[0]), np.insert(microbatch, before, again[1])
     )

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
-from service.core.schedules.build import MAX_OPERATIONS, build_program, program_work
+from service.core.schedules.build import with_microbatches
 from service.core.schedules.catalogue import schedule_family
 from service.core.schedules.cycle_ratio import maximum_cycle_ratio
 from service.core.schedules.periodic import periodic_graph
@@ -15,6 +16,7 @@ from service.core.schedules.stage_times import StageTimes, operation_kinds
 from service.core.schedules.timeline import Timeline
 
 __all__ = [
+    "MOST_PERIODIC_OPERATIONS",
     "Cadence",
     "CycleStep",
     "PhaseCadence",
@@ -24,23 +26,42 @@ __all__ = [
 ]
 
 
+# Operations of one period: the graph that they make is searched in plain Python, in about a second.
+MOST_PERIODIC_OPERATIONS = 8192
+
+_BACKWARDS = frozenset(OpKind) - {OpKind.FORWARD, OpKind.RECOMPUTE}
+
+
 @dataclass(frozen=True, slots=True)
 class StageCadence:
-    """What one stage does for one microbatch, in picoseconds; zero where the schedule has none."""
+    """What one stage does for one microbatch, in picoseconds; zero where the schedule has none.
+
+    `ranks` has one entry for each direction. `work` counts a fused pair as its two halves.
+    """
 
     stage: int
-    rank: int
+    ranks: tuple[int, ...]
     forward: int
     backward: int
     recompute: int
     work: int
 
+    @property
+    def rank(self) -> int:
+        """The rank in the first direction."""
+        return self.ranks[0]
+
 
 @dataclass(frozen=True, slots=True)
 class CycleStep:
-    """One operation of a cycle, and the transfer that leads to the next one, if any."""
+    """One operation of a cycle, and the transfer that leads to the next one, if any.
 
+    `backward_stage` is where the backward of a fused pair is, whose forward is on `stage`.
+    """
+
+    rank: int
     stage: int
+    backward_stage: int
     kind: OpKind
     duration: int  # ps
     edge: StageEdge | None
@@ -76,14 +97,15 @@ class SteadyState:
 class Cadence:
     """`bound` is the work of the busiest rank for one microbatch (ps): no order repeats faster.
 
-    `slowest_stage` has the most work (the first of equals). `steady` is absent for a schedule of
-    several phases when some stage's output does not lead to the last stage (the slowest stages of
-    the phases then need not follow one another), and for more than some hundreds of ranks.
+    `slowest_stage` has the most work (the first of equals). `steady` is absent for an order that
+    does not repeat itself, for a schedule of several phases when some stage's output does not lead
+    to the last stage (the slowest stages of the phases then need not follow one another), and for
+    more than some hundreds of ranks, fewer where a period has many microbatches.
     """
 
     stages: tuple[StageCadence, ...]
     slowest_stage: int
-    bound: int
+    bound: Fraction
     steady: SteadyState | None
 
 
@@ -95,37 +117,67 @@ def measure_cadence(timeline: Timeline) -> Cadence:
     """
     program, times = timeline.program, timeline.times
     work = timeline.stage_work
-    stage_ranks = timeline.stage_ranks
-    kinds = operation_kinds(program)
-
-    def per_stage(kind: OpKind) -> list[int]:
-        run = times.of_kind(kind).tolist() if kind in kinds else [0] * program.stages
-        return [int(picoseconds) for picoseconds in run]
-
-    rank_work = np.zeros(program.ranks, dtype=np.int64)
-    np.add.at(rank_work, stage_ranks, work)
+    kinds = set(operation_kinds(program))
+    none = np.zeros_like(times.forward)
     columns = zip(
-        stage_ranks.tolist(),
-        per_stage(OpKind.FORWARD),
-        per_stage(OpKind.BACKWARD),
-        per_stage(OpKind.RECOMPUTE),
+        program.stage_ranks.T.tolist(),
+        times.forward.tolist(),
+        (times.backward if kinds & _BACKWARDS else none).tolist(),
+        (times.recompute if OpKind.RECOMPUTE in kinds else none).tolist(),
         work.tolist(),
         strict=True,
     )
     return Cadence(
-        stages=tuple(StageCadence(stage, *column) for stage, column in enumerate(columns)),
+        stages=tuple(
+            StageCadence(stage, tuple(ranks), *columns_of_stage)
+            for stage, (ranks, *columns_of_stage) in enumerate(columns)
+        ),
         slowest_stage=int(work.argmax()),
-        bound=int(rank_work.max()),
+        bound=_bound(timeline, work),
         steady=_steady_state(timeline),
     )
 
 
+def _bound(timeline: Timeline, work: npt.NDArray[np.int64]) -> Fraction:
+    """The most that one rank does for a microbatch on average over the directions.
+
+    Of microbatches whose forwards and backwards are all fused a rank runs pairs alone; whether that
+    or no pair is quicker, nothing between the two is.
+    """
+    program, times = timeline.program, timeline.times
+
+    def rank_work(of_stage: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        found = np.zeros(program.ranks, dtype=np.int64)
+        np.add.at(found, program.stage_ranks, np.broadcast_to(of_stage, program.stage_ranks.shape))
+        return found
+
+    least = rank_work(work)
+    if times.forward_backward is not None and OpKind.FORWARD_BACKWARD in operation_kinds(program):
+        fused = rank_work(work - times.forward - times.backward + times.forward_backward)
+        least = np.minimum(least, fused)
+    return Fraction(int(least.max()), program.directions)
+
+
 def _steady_state(timeline: Timeline) -> SteadyState | None:
-    family = schedule_family(timeline.program.schedule)
-    if len(family.phases) > 1 and not _all_lead_to_the_last(timeline.program):
+    program = timeline.program
+    family = schedule_family(program.schedule)
+    if family.period is None:
         return None
-    period = family.period(timeline.program.ranks, timeline.program.chunks_per_rank)
-    long_program = _long_program(timeline.program, period)
+    if len(family.phases) > 1 and not _all_lead_to_the_last(program):
+        return None
+    shape = family.shape(
+        program.ranks,
+        program.microbatches,
+        chunks_per_rank=program.chunks_per_rank,
+        group_size=program.group_size,
+    )
+    period = family.period(shape)
+    kinds = operation_kinds(program)
+    if program.stages * period * len(kinds) > MOST_PERIODIC_OPERATIONS:
+        return None
+    # So many microbatches that the middle of the order is steady.
+    lead = family.lead * program.stages * program.directions
+    long_program = with_microbatches(program, period * (2 * -(-lead // period) + 3))
     if long_program is None:
         return None
     latencies = _latencies(timeline)
@@ -140,32 +192,6 @@ def _steady_state(timeline: Timeline) -> SteadyState | None:
 def _all_lead_to_the_last(program: Program) -> bool:
     """Edges go up, so it is enough that every stage but the last has one."""
     return {edge.source for edge in program.stage_edges} >= set(range(program.stages - 1))
-
-
-def _long_program(program: Program, period: int) -> Program | None:
-    """The same order with so many microbatches that its middle is steady; None beyond the budget.
-
-    Warm-up and cool-down take at most about a microbatch a stage each.
-    """
-    microbatches = period * (2 * -(-program.stages // period) + 3)
-    work = program_work(
-        program.schedule,
-        program.ranks,
-        microbatches,
-        chunks_per_rank=program.chunks_per_rank,
-        recompute=program.recompute,
-        stage_edges=program.stage_edges,
-    )
-    if work > MAX_OPERATIONS:
-        return None
-    return build_program(
-        program.schedule,
-        program.ranks,
-        microbatches,
-        chunks_per_rank=program.chunks_per_rank,
-        recompute=program.recompute,
-        stage_edges=program.stage_edges,
-    )
 
 
 def _latencies(timeline: Timeline) -> dict[tuple[int, bool], int]:
@@ -186,15 +212,17 @@ def _phase_cadence(
     slowest = maximum_cycle_ratio(len(graph.nodes), graph.arcs)
     cycle = []
     for i in slowest.cycle:
-        arc, edge = graph.arcs[i], graph.edges[i]
+        arc, crossing = graph.arcs[i], graph.crossings[i]
         tail, head = graph.nodes[arc.tail], graph.nodes[arc.head]
-        latency = 0 if edge is None else latencies[edge, head.kind is not OpKind.FORWARD]
+        latency = 0 if crossing is None else latencies[crossing]
         cycle.append(
             CycleStep(
+                rank=tail.rank,
                 stage=tail.stage,
+                backward_stage=tail.backward_stage,
                 kind=tail.kind,
                 duration=arc.weight - latency,
-                edge=None if edge is None else long_program.stage_edges[edge],
+                edge=None if crossing is None else long_program.stage_edges[crossing[0]],
                 latency=latency,
                 microbatches=arc.tokens * period + head.place - tail.place,
             )

@@ -5,100 +5,266 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.schedules import closed_forms
+from service.core.schedules.chimera import check_chimera, chimera_order
+from service.core.schedules.closed_forms import ClosedForm
+from service.core.schedules.dual_pipe import (
+    check_dual_pipe,
+    check_dual_pipe_v,
+    dual_pipe_order,
+    dual_pipe_v_order,
+)
+from service.core.schedules.explicit import (
+    check_explicit,
+    explicit_backward,
+    explicit_order,
+    explicit_placement,
+)
 from service.core.schedules.forward_only import forward_only_order
 from service.core.schedules.gpipe import gpipe_order
+from service.core.schedules.interleaved import check_groups, group_of, interleaved_order
+from service.core.schedules.looped_bfs import looped_bfs_order
 from service.core.schedules.one_f_one_b import one_f_one_b_order
 from service.core.schedules.orders import RankOrder
 from service.core.schedules.program import OpKind
+from service.core.schedules.shape import (
+    Backward,
+    Placement,
+    Shape,
+    loop_placement,
+    two_way_placement,
+    v_placement,
+)
+from service.core.schedules.weight_versions import (
+    Update,
+    check_update_interval,
+)
+from service.core.schedules.zb_v import zb_v_order
+from service.core.schedules.zero_bubble import (
+    interleaved_zero_bubble_order,
+    zb_h1_order,
+    zb_h2_order,
+)
 
-__all__ = ["SCHEDULES", "ClosedForm", "ScheduleFamily", "schedule_family"]
+__all__ = ["SCHEDULES", "ScheduleFamily", "check_shape", "schedule_family"]
 
 Phase = frozenset[OpKind]
 
 _FORWARD: Phase = frozenset({OpKind.FORWARD})
 _BACKWARD: Phase = frozenset({OpKind.RECOMPUTE, OpKind.BACKWARD})
+_ALL: Phase = frozenset(OpKind)
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedForm:
-    """A published formula of the makespan and the conditions under which it is exact."""
-
-    name: str
-    conditions: str
-    # (ranks, microbatches, work of one stage on one microbatch) -> makespan, in the work's unit
-    makespan: Callable[[int, int, int], int]
+def _legal(_shape: Shape) -> list[Fault]:
+    return []
 
 
-@dataclass(frozen=True, slots=True)
+def _whole(_shape: Shape) -> Backward:
+    return Backward.WHOLE
+
+
+def _split(_shape: Shape) -> Backward:
+    return Backward.SPLIT
+
+
+def _forward_only(_shape: Shape) -> Backward:
+    return Backward.NONE
+
+
+def _of_order(shape: Shape) -> Backward:
+    return explicit_backward(shape.order or ())
+
+
+def _every_microbatch(_shape: Shape) -> int:
+    return 1
+
+
+def _group(shape: Shape) -> int:
+    # With fewer microbatches than ranks the group is all of them; more would come P at a time.
+    return max(group_of(shape), shape.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFamily:
     """One row of the table.
 
-    `order(rank, ranks, microbatches, chunks_per_rank)` gives what a rank runs, without recompute.
-    `check(ranks, microbatches, chunks_per_rank)` gives every reason why the counts are not legal.
-    In a long iteration the order repeats itself every `period(ranks, chunks_per_rank)`
-    microbatches, in each of its `phases`, which run one after the other on a rank.
+    `order(rank, shape)` gives what a rank runs, without recompute and with pairs as one operation;
+    `check(shape)` every reason why the counts are not legal, beyond those of `chunks`, the stages
+    that one rank may have (None: any number). `placement` lays stages on ranks in each direction.
+
+    In a long iteration the order repeats itself every `period(shape)` microbatches, in each of its
+    `phases`, which run one after the other on a rank; warm-up and cool-down take at most
+    `lead` microbatches for each stage and direction. None: there is no one steady state.
+
+    `update` is None where the pipeline is drained before weights change, so that all microbatches
+    of an iteration meet the same ones.
     """
 
     name: str
     description: str
-    has_backward: bool
-    order: Callable[[int, int, int, int], RankOrder]
-    check: Callable[[int, int, int], list[Fault]]
-    phases: tuple[Phase, ...]
-    period: Callable[[int, int], int]
-    closed_form: ClosedForm | None
+    order: Callable[[int, Shape], RankOrder]
+    backward: Callable[[Shape], Backward] = _whole
+    check: Callable[[Shape], list[Fault]] = _legal
+    placement: Callable[[Shape], Placement] = loop_placement
+    chunks: int | None = 1
+    directions: int = 1
+    takes_groups: bool = False
+    takes_order: bool = False
+    has_pairs: bool = False
+    phases: tuple[Phase, ...] = (_ALL,)
+    period: Callable[[Shape], int] | None = _every_microbatch
+    lead: int = 1
+    closed_form: ClosedForm | None = None
+    update: Update | None = None
 
+    def shape(
+        self,
+        ranks: int,
+        microbatches: int,
+        *,
+        chunks_per_rank: int | None = None,
+        group_size: int | None = None,
+        order: tuple[str, ...] | None = None,
+    ) -> Shape:
+        """The counts with this family's own number of chunks where none is given."""
+        chunks = (self.chunks or 1) if chunks_per_rank is None else chunks_per_rank
+        return Shape(ranks, microbatches, chunks, group_size, order)
 
-def _one_chunk(_ranks: int, _microbatches: int, chunks_per_rank: int) -> list[Fault]:
-    if chunks_per_rank == 1:
-        return []
-    detail = f"this schedule runs 1 chunk on each rank; got {chunks_per_rank}"
-    return [Fault(FaultCode.ILLEGAL_SCHEDULE, ("schedule", "chunks_per_rank"), detail)]
-
-
-def _every_microbatch(_ranks: int, _chunks_per_rank: int) -> int:
-    return 1
-
-
-_EQUAL_STAGES = ClosedForm(
-    name="(M + P - 1) x work of a stage",
-    conditions=(
-        "equal stages joined in a chain, transfers that take no time, and no recompute that "
-        "starts before its gradient"
-    ),
-    makespan=lambda ranks, microbatches, work: (microbatches + ranks - 1) * work,
-)
 
 _FAMILIES = (
     ScheduleFamily(
         name="forward_only",
         description="Forwards alone, in microbatch order; an activation is freed as it is used.",
-        has_backward=False,
+        backward=_forward_only,
         order=forward_only_order,
-        check=_one_chunk,
         phases=(_FORWARD,),
-        period=_every_microbatch,
-        closed_form=_EQUAL_STAGES,
+        closed_form=closed_forms.ONE_STAGE_A_RANK,
     ),
     ScheduleFamily(
         name="gpipe",
         description="All forwards, then all backwards; every microbatch's activations are kept.",
-        has_backward=True,
         order=gpipe_order,
-        check=_one_chunk,
         phases=(_FORWARD, _BACKWARD),
-        period=_every_microbatch,
-        closed_form=_EQUAL_STAGES,
+        closed_form=closed_forms.ONE_STAGE_A_RANK,
     ),
     ScheduleFamily(
         name="1f1b",
         description="One forward, one backward: rank r keeps at most P - r microbatches alive.",
-        has_backward=True,
         order=one_f_one_b_order,
-        check=_one_chunk,
-        phases=(_FORWARD | _BACKWARD,),
-        period=_every_microbatch,
-        closed_form=_EQUAL_STAGES,
+        closed_form=closed_forms.ONE_STAGE_A_RANK,
+    ),
+    ScheduleFamily(
+        name="interleaved_1f1b",
+        description="1F1B over several chunks a rank, microbatches in groups.",
+        order=interleaved_order,
+        check=check_groups,
+        chunks=None,
+        takes_groups=True,
+        period=_group,
+        lead=2,
+        closed_form=closed_forms.SEVERAL_CHUNKS,
+    ),
+    ScheduleFamily(
+        name="looped_bfs",
+        description="Chunk by chunk, each for all microbatches; every activation is kept.",
+        order=looped_bfs_order,
+        chunks=None,
+        period=None,
+        closed_form=closed_forms.SEVERAL_CHUNKS,
+    ),
+    ScheduleFamily(
+        name="zb_h1",
+        description="Split backwards, the weight half late: the memory of 1F1B, less bubble.",
+        backward=_split,
+        order=zb_h1_order,
+        closed_form=closed_forms.ZERO_BUBBLE_H1,
+    ),
+    ScheduleFamily(
+        name="zb_h2",
+        description="Split backwards and a longer warm-up: twice the memory, hardly any bubble.",
+        backward=_split,
+        order=zb_h2_order,
+        lead=2,
+        closed_form=closed_forms.ZERO_BUBBLE_H2,
+    ),
+    ScheduleFamily(
+        name="interleaved_zero_bubble",
+        description="Several chunks a rank, microbatches in groups, the weight half late.",
+        backward=_split,
+        order=interleaved_zero_bubble_order,
+        check=check_groups,
+        chunks=None,
+        takes_groups=True,
+        period=_group,
+        lead=2,
+        closed_form=closed_forms.ZERO_BUBBLE_H1,
+    ),
+    ScheduleFamily(
+        name="zb_v",
+        description="Two stages a rank in a V, split backwards: no bubble when F = I = W.",
+        backward=_split,
+        order=zb_v_order,
+        placement=v_placement,
+        chunks=2,
+        closed_form=closed_forms.ZERO_BUBBLE_V,
+    ),
+    ScheduleFamily(
+        name="dualpipe",
+        description="From both ends, forwards paired with backwards; two copies of weights.",
+        backward=_split,
+        order=dual_pipe_order,
+        check=check_dual_pipe,
+        placement=two_way_placement,
+        directions=2,
+        has_pairs=True,
+        period=lambda _shape: 2,
+        closed_form=closed_forms.DUAL_PIPE,
+    ),
+    ScheduleFamily(
+        name="dualpipe_v",
+        description="Two stages a rank in a V, forwards of one paired with backwards of the other.",
+        backward=_split,
+        order=dual_pipe_v_order,
+        check=check_dual_pipe_v,
+        placement=v_placement,
+        chunks=2,
+        has_pairs=True,
+        closed_form=closed_forms.DUAL_PIPE_V,
+    ),
+    ScheduleFamily(
+        name="chimera",
+        description="Two 1F1B pipelines in opposite directions; two copies of weights.",
+        order=chimera_order,
+        check=check_chimera,
+        placement=two_way_placement,
+        directions=2,
+        period=lambda shape: shape.ranks,
+        closed_form=closed_forms.CHIMERA,
+    ),
+    ScheduleFamily(
+        name="pipedream",
+        description="1F1B that is never drained: weights change after every microbatch.",
+        order=one_f_one_b_order,
+        update=Update.EVERY_MICROBATCH,
+    ),
+    ScheduleFamily(
+        name="pipedream_2bw",
+        description="1F1B that is never drained: weights change once an iteration, one late.",
+        order=one_f_one_b_order,
+        check=check_update_interval,
+        update=Update.EVERY_ITERATION,
+    ),
+    ScheduleFamily(
+        name="explicit",
+        description="What each rank runs is written out in the plan.",
+        backward=_of_order,
+        order=explicit_order,
+        check=check_explicit,
+        placement=explicit_placement,
+        chunks=None,
+        takes_order=True,
+        has_pairs=True,
+        period=None,
     ),
 )
 
@@ -114,3 +280,20 @@ def schedule_family(name: str) -> ScheduleFamily:
         detail = f"schedule.kind is one of {', '.join(SCHEDULES)}; got {name!r}"
         raise InvalidInput([Fault(FaultCode.UNKNOWN_NAME, ("schedule", "kind"), detail)])
     return family
+
+
+def check_shape(family: ScheduleFamily, shape: Shape) -> list[Fault]:
+    """Every reason why a family can't run these counts (each at least 1), saying what is legal."""
+    faults = []
+    if family.chunks is not None and shape.chunks_per_rank != family.chunks:
+        what = f"{family.chunks} chunk{'s' * (family.chunks > 1)} on each rank"
+        detail = f"{family.name} runs {what}; got {shape.chunks_per_rank}"
+        faults.append(Fault(FaultCode.ILLEGAL_SCHEDULE, ("schedule", "chunks_per_rank"), detail))
+    for field, given, taken in (
+        ("group_size", shape.group_size, family.takes_groups),
+        ("order", shape.order, family.takes_order),
+    ):
+        if given is not None and not taken:
+            detail = f"{family.name} takes none: leave it out"
+            faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("schedule", field), detail))
+    return faults + family.check(shape)

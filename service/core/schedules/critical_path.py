@@ -20,7 +20,10 @@ class PathTransfer:
 
 @dataclass(frozen=True, slots=True)
 class PathOperation:
-    """An operation on the path, and the transfer that it waited for, if any."""
+    """An operation on the path, and the transfer that it waited for, if any.
+
+    A fused pair stands there with the stage and microbatch of its forward.
+    """
 
     operation: int
     stage: int
@@ -59,7 +62,7 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
     backwards: list[PathOperation] = []
     while True:
         binding = int(run.binding[operation])
-        transfer = _transfer(timeline, operation, binding) if binding >= 0 else None
+        transfer = _transfer(timeline, binding) if binding >= 0 else None
         backwards.append(
             PathOperation(
                 operation=operation,
@@ -91,9 +94,9 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
     return CriticalPath(path, tuple(by_stage), by_kind, by_transfer)
 
 
-def _transfer(timeline: Timeline, operation: int, binding: int) -> PathTransfer:
+def _transfer(timeline: Timeline, binding: int) -> PathTransfer:
     return PathTransfer(
         edge=int(timeline.program.input_edges[binding]),
-        gradient=bool(timeline.program.kind[operation] != OpKind.FORWARD),
+        gradient=bool(timeline.program.input_gradient[binding]),
         latency=int(timeline.latencies[binding]),
     )

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
-from service.core.schedules.build import MAX_OPERATIONS, build_program, program_work
+from service.core.errors import InvalidInput
+from service.core.schedules.build import with_microbatches
 from service.core.schedules.timeline import Timeline, simulate_timeline
 
 __all__ = ["MicrobatchEffect", "effects_of_microbatches"]
@@ -23,43 +24,38 @@ def effects_of_microbatches(timeline: Timeline) -> tuple[MicrobatchEffect, ...]:
     """Predictions at half, the same and twice as many microbatches, ascending.
 
     The microbatch size is held fixed, so the global batch changes with the count. Half is rounded
-    down and left out when it is none; twice is left out when its program would be too large.
+    down. A count that the schedule refuses is left out, and one whose program would be too large or
+    whose times would be too long.
     """
-    program = timeline.program
-    counts = [program.microbatches]
-    if program.microbatches // 2:
-        counts.insert(0, program.microbatches // 2)
-    twice_the_work = program_work(
-        program.schedule,
-        program.ranks,
-        2 * program.microbatches,
-        chunks_per_rank=program.chunks_per_rank,
-        recompute=program.recompute,
-        stage_edges=program.stage_edges,
-    )
-    if twice_the_work <= MAX_OPERATIONS:
-        counts.append(2 * program.microbatches)
-    return tuple(_effect(timeline, count) for count in counts)
+    microbatches = timeline.program.microbatches
+    effects = []
+    for count in (microbatches // 2, microbatches, 2 * microbatches):
+        of_count = _with_microbatches(timeline, count)
+        if of_count is not None:
+            effects.append(_effect(of_count))
+    return tuple(effects)
 
 
-def _effect(timeline: Timeline, microbatches: int) -> MicrobatchEffect:
-    program = timeline.program
-    if microbatches != program.microbatches:
-        other = build_program(
-            program.schedule,
-            program.ranks,
-            microbatches,
-            chunks_per_rank=program.chunks_per_rank,
-            recompute=program.recompute,
-            stage_edges=program.stage_edges,
-        )
-        timeline = simulate_timeline(
+def _with_microbatches(timeline: Timeline, microbatches: int) -> Timeline | None:
+    if microbatches == timeline.program.microbatches:
+        return timeline
+    other = with_microbatches(timeline.program, microbatches) if microbatches else None
+    if other is None:
+        return None
+    try:
+        return simulate_timeline(
             other, timeline.times, timeline.forward_latencies, timeline.backward_latencies
         )
+    except InvalidInput:  # the plan itself was fine, so it is the count that adds up to too much
+        return None
+
+
+def _effect(timeline: Timeline) -> MicrobatchEffect:
+    program = timeline.program
     busy = sum(timeline.busy.tolist())
     return MicrobatchEffect(
-        microbatches=microbatches,
+        microbatches=program.microbatches,
         makespan=timeline.makespan,
-        per_microbatch=Fraction(timeline.makespan, microbatches),
+        per_microbatch=Fraction(timeline.makespan, program.microbatches),
         idle_fraction=1 - busy / (timeline.makespan * program.ranks),
     )

@@ -1,4 +1,4 @@
-"""The two loops that can't be array expressions, compiled.
+"""The loops that can't be array expressions, compiled.
 
 Signatures are explicit, so each is compiled once, when this module is first imported (and read
 from the cache on disk afterwards); the interpreter lock is released while they run.
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-__all__ = ["simulate_rows", "topological_order"]
+__all__ = ["latest_ends", "longest_ways", "simulate_rows", "topological_order"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -139,3 +139,88 @@ def simulate_rows(
             latest += durations[row, operation]
             end[row, operation] = latest
             free[r] = latest
+
+
+@njit(
+    types.void(
+        _read(types.int64, 1),
+        _read(types.int32, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        types.int64,
+        _write(types.int64, 1),
+    ),
+    nogil=True,
+    cache=True,
+)
+def latest_ends(
+    order: Int64Array,
+    rank: Int32Array,
+    rank_offsets: Int64Array,
+    input_offsets: Int64Array,
+    inputs: Int64Array,
+    durations: Int64Array,
+    latencies: Int64Array,
+    makespan: int,
+    latest: Int64Array,
+) -> None:
+    """Fill `latest`: when each operation may end at the latest for all to end by `makespan`.
+
+    Against the topological order: what follows an operation, on its rank or as a consumer of its
+    value, has said when it must start before the operation itself is looked at.
+    """
+    latest[:] = makespan
+    for i in range(len(order) - 1, -1, -1):
+        operation = order[i]
+        start = latest[operation] - durations[operation]
+        if operation > rank_offsets[rank[operation]]:
+            latest[operation - 1] = min(latest[operation - 1], start)
+        for j in range(input_offsets[operation], input_offsets[operation + 1]):
+            producer = inputs[j]
+            latest[producer] = min(latest[producer], start - latencies[j])
+
+
+@njit(
+    types.void(
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _read(types.int64, 1),
+        _write(types.int64, 1),
+        _write(types.int64, 1),
+    ),
+    nogil=True,
+    cache=True,
+)
+def longest_ways(
+    order: Int64Array,
+    offsets: Int64Array,
+    before: Int64Array,
+    gaps: Int64Array,
+    durations: Int64Array,
+    start: Int64Array,
+    after: Int64Array,
+) -> None:
+    """Fill the longest way to each operation and from its end, as if ranks could run any number.
+
+    `before` and `gaps` say, for the needs `offsets[i]:offsets[i+1]` of operation i, what it needs
+    and how long after the end of that one it can start.
+    """
+    after[:] = 0
+    for i in range(len(order)):
+        operation = order[i]
+        latest = np.int64(0)
+        for j in range(offsets[operation], offsets[operation + 1]):
+            need = before[j]
+            latest = max(latest, start[need] + durations[need] + gaps[j])
+        start[operation] = latest
+    for i in range(len(order) - 1, -1, -1):
+        operation = order[i]
+        way = durations[operation] + after[operation]
+        for j in range(offsets[operation], offsets[operation + 1]):
+            need = before[j]
+            after[need] = max(after[need], gaps[j] + way)

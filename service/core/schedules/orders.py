@@ -1,5 +1,6 @@
 """What one rank runs, in execution order: the form every schedule family produces."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,19 +8,27 @@ import numpy.typing as npt
 
 from service.core.schedules.program import OpKind
 
-__all__ = ["RankOrder", "backwards", "forwards"]
+__all__ = ["RankOrder", "backwards", "forwards", "numbered", "repeated", "run_of"]
+
+Int32Array = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankOrder:
-    """The operations of one rank, first to last; three arrays of equal length."""
+    """The operations of one rank, first to last; arrays of equal length.
+
+    The last two name the backwards of fused pairs, whose forwards are (stage, microbatch), and
+    repeat these for other operations; an order without pairs leaves them out.
+    """
 
     kind: npt.NDArray[np.int8]  # of OpKind
-    stage: npt.NDArray[np.int32]  # global stage
-    microbatch: npt.NDArray[np.int32]
+    stage: Int32Array  # global stage
+    microbatch: Int32Array
+    backward_stage: Int32Array | None = None
+    backward_microbatch: Int32Array | None = None
 
     def then(self, other: "RankOrder") -> "RankOrder":
-        """This order followed by the other."""
+        """This order followed by the other; neither has pairs."""
         return RankOrder(
             np.concatenate((self.kind, other.kind)),
             np.concatenate((self.stage, other.stage)),
@@ -27,28 +36,65 @@ class RankOrder:
         )
 
     def alternating(self, other: "RankOrder") -> "RankOrder":
-        """First of this, first of the other, second of this, ...; both are equally long."""
+        """First of this, first of the other, second of this, ...; equally long, without pairs."""
         return RankOrder(
             np.stack((self.kind, other.kind), axis=1).reshape(-1),
             np.stack((self.stage, other.stage), axis=1).reshape(-1),
             np.stack((self.microbatch, other.microbatch), axis=1).reshape(-1),
         )
 
+    def unfused(self) -> "RankOrder":
+        """Each pair as a forward and then a whole backward."""
+        if self.backward_stage is None or self.backward_microbatch is None:
+            return self
+        pair = self.kind == OpKind.FORWARD_BACKWARD
+        origin = np.repeat(np.arange(len(self.kind)), np.where(pair, 2, 1))
+        second = np.zeros(len(origin), dtype=np.bool_)
+        second[1:] = origin[1:] == origin[:-1]
+        kind = self.kind[origin]
+        kind[pair[origin]] = OpKind.FORWARD
+        kind[second] = OpKind.BACKWARD
+        return RankOrder(
+            kind,
+            np.where(second, self.backward_stage[origin], self.stage[origin]),
+            np.where(second, self.backward_microbatch[origin], self.microbatch[origin]),
+        )
+
 
 def forwards(stage: int, first: int, stop: int) -> RankOrder:
     """Forwards of microbatches first .. stop-1 on one stage."""
-    return _run(OpKind.FORWARD, stage, first, stop)
+    return run_of(OpKind.FORWARD, stage, np.arange(first, stop, dtype=np.int32))
 
 
 def backwards(stage: int, first: int, stop: int) -> RankOrder:
     """Full backwards of microbatches first .. stop-1 on one stage."""
-    return _run(OpKind.BACKWARD, stage, first, stop)
+    return run_of(OpKind.BACKWARD, stage, np.arange(first, stop, dtype=np.int32))
 
 
-def _run(kind: OpKind, stage: int, first: int, stop: int) -> RankOrder:
-    microbatch = np.arange(first, stop, dtype=np.int32)
+def run_of(kind: OpKind, stage: int | Int32Array, microbatch: Int32Array) -> RankOrder:
+    """Operations of one kind on one stage, or on a stage for each, in this order."""
     return RankOrder(
         np.full(len(microbatch), kind, dtype=np.int8),
-        np.full(len(microbatch), stage, dtype=np.int32),
+        np.broadcast_to(np.asarray(stage, dtype=np.int32), microbatch.shape),
         microbatch,
     )
+
+
+def repeated(
+    steps: Sequence[tuple[Sequence[tuple[OpKind, int]], int]],
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int8]]:
+    """Kinds and chunks of a template: each pattern of (kind, chunk), so many times."""
+    patterns = [
+        np.tile(np.array(pattern, dtype=np.int8).reshape(-1, 2), (max(times, 0), 1))
+        for pattern, times in steps
+    ]
+    template = np.concatenate(patterns)
+    return template[:, 0], template[:, 1]
+
+
+def numbered(masks: Sequence[npt.NDArray[np.bool_]]) -> Int32Array:
+    """Microbatches 0, 1, 2, ... along each mask (they don't overlap); 0 outside of all."""
+    microbatch = np.zeros(len(masks[0]), dtype=np.int32)
+    for mask in masks:
+        microbatch[mask] = np.arange(np.count_nonzero(mask), dtype=np.int32)
+    return microbatch

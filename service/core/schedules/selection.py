@@ -38,8 +38,14 @@ class Selection:
         return start, max(start, end)
 
     def microbatches(self, timeline: Timeline) -> npt.NDArray[np.bool_]:
-        """(operations,) whether the operation's microbatch is wanted."""
-        microbatch = timeline.program.microbatch
+        """(operations,) whether the operation's microbatch is wanted, of a pair one of its two."""
+        program = timeline.program
+        wanted = self._includes(program.microbatch)
+        if program.backward_microbatch is not program.microbatch:
+            wanted |= self._includes(program.backward_microbatch)
+        return wanted
+
+    def _includes(self, microbatch: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
         wanted = np.ones(len(microbatch), dtype=np.bool_)
         if self.first_microbatch is not None:
             wanted &= microbatch >= self.first_microbatch

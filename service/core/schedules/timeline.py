@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.schedules.program import OpKind, Program
+from service.core.schedules.program import Program
 from service.core.schedules.simulate import Run, simulate
 from service.core.schedules.stage_times import (
     StageTimes,
@@ -61,23 +61,14 @@ class Timeline:
         """(stages,) what each stage does for one microbatch."""
         return stage_work(self.program, self.times)
 
-    @property
-    def stage_ranks(self) -> Int64Array:
-        """(stages,) the rank that each stage lives on."""
-        ranks = np.empty(self.program.stages, dtype=np.int64)
-        ranks[self.program.stage] = self.program.rank
-        return ranks
-
     def rank_operations(self, rank: int) -> slice:
         """Where the operations of one rank stand in every per-operation array."""
         offsets = self.program.rank_offsets
         return slice(int(offsets[rank]), int(offsets[rank + 1]))
 
     def label(self, operation: int) -> str:
-        """Stage, kind, microbatch, as in order tables: `2B7`."""
-        program = self.program
-        letter = OpKind(program.kind[operation]).letter
-        return f"{program.stage[operation]}{letter}{program.microbatch[operation]}"
+        """Stage, kind, microbatch, as in order tables: `2B7`, and `0F3&3B1` for a pair."""
+        return self.program.label(operation)
 
     def waited_for(self, operation: int) -> str:
         """What the start of an operation waited for.

@@ -12,6 +12,7 @@ __all__ = [
     "MAX_INTEGER",
     "MAX_LAYERS",
     "MAX_MICROBATCHES",
+    "MAX_ORDER_LENGTH",
     "MAX_STAGES",
     "ByteCount",
     "Count",
@@ -31,6 +32,8 @@ MAX_INTEGER = 2**53 - 1
 MAX_STAGES = 4096
 MAX_LAYERS = 20_000
 MAX_MICROBATCHES = 2**31
+# Of the order of one rank, written out; the body of a request holds about a megabyte of them.
+MAX_ORDER_LENGTH = 1_000_000
 
 _ELEMENT = r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,126}"
 

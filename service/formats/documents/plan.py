@@ -1,6 +1,5 @@
 """The plan document: what is trained, cut into which stages, on which devices, in which order."""
 
-from enum import StrEnum
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -28,6 +27,7 @@ from service.formats.documents.fields import (
     Text,
     or_none,
 )
+from service.formats.documents.schedule import ScheduleDocument, schedule_to_core
 
 __all__ = [
     "ParallelismDocument",
@@ -35,26 +35,9 @@ __all__ = [
     "PlacementDocument",
     "PlanDocument",
     "RecomputeDocument",
-    "ScheduleDocument",
-    "ScheduleKind",
-    "TransferMode",
     "WorkloadDocument",
     "to_core",
 ]
-
-
-class ScheduleKind(StrEnum):
-    """The schedules a plan can ask for."""
-
-    FORWARD_ONLY = "forward_only"
-    GPIPE = "gpipe"
-    ONE_F_ONE_B = "1f1b"
-
-
-class TransferMode(StrEnum):
-    """How transfers between stages are charged. `latency`: each takes its own time, none waits."""
-
-    LATENCY = "latency"
 
 
 class WorkloadDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -95,7 +78,7 @@ class ParallelismDocument(Struct, forbid_unknown_fields=True, kw_only=True, froz
             Degree,
             Meta(
                 description="Ranks that stages are laid on; when absent, the number of stages "
-                "(given or of the partition) over chunks_per_rank",
+                "(given or of the partition) over chunks_per_rank, or of texts in the order",
                 examples=[4],
             ),
         ]
@@ -167,37 +150,6 @@ class PartitionDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen
                 description="Whether a tensor for a later stage goes through each stage between "
                 "(relay, when absent) or straight (direct)"
             ),
-        ]
-        | UnsetType
-    ) = UNSET
-
-
-class ScheduleDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """In which order each rank runs its operations."""
-
-    kind: Annotated[ScheduleKind, Meta(description="The schedule", examples=["1f1b"])]
-    chunks_per_rank: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=MAX_STAGES,
-                description="Stages on one pipeline rank; 1 when absent, and 1 for these schedules",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    transfer_mode: (
-        Annotated[
-            TransferMode,
-            Meta(description="How transfers are charged; latency when absent"),
-        ]
-        | UnsetType
-    ) = UNSET
-    recompute_before_gradient: (
-        Annotated[
-            bool,
-            Meta(description="Recompute while the gradient is still on its way; false when absent"),
         ]
         | UnsetType
     ) = UNSET
@@ -281,17 +233,12 @@ def to_core(document: PlanDocument) -> Plan:
     """The plan with its defaults. Never refuses: `service.core.plans.resolve` finds the faults."""
     stages = or_none(document.costs.stages)
     partition = _partition(or_none(document.partition))
-    schedule = Schedule(
-        kind=document.schedule.kind.value,
-        chunks_per_rank=or_none(document.schedule.chunks_per_rank) or 1,
-        transfer_mode=(or_none(document.schedule.transfer_mode) or TransferMode.LATENCY).value,
-        recompute_before_gradient=or_none(document.schedule.recompute_before_gradient) or False,
-    )
+    schedule = schedule_to_core(document.schedule)
     stated = len(stages) if stages is not None else _stated_stages(partition)
     recompute = or_none(document.recompute)
     policy = None if recompute is None else or_none(recompute.default)
     return Plan(
-        degrees=_degrees(or_none(document.parallelism), stated, schedule.chunks_per_rank),
+        degrees=_degrees(or_none(document.parallelism), _stated_ranks(schedule, stated)),
         workload=Workload(
             microbatches=document.workload.microbatches,
             microbatch_size=or_none(document.workload.microbatch_size),
@@ -309,8 +256,14 @@ def to_core(document: PlanDocument) -> Plan:
     )
 
 
-def _degrees(document: ParallelismDocument | None, stages: int, chunks_per_rank: int) -> Degrees:
-    derived = max(1, stages // chunks_per_rank)
+def _stated_ranks(schedule: Schedule, stages: int) -> int:
+    """How many pipeline ranks the plan speaks of without saying so."""
+    if schedule.order is not None:
+        return len(schedule.order)
+    return max(1, stages // schedule.chunks_per_rank)
+
+
+def _degrees(document: ParallelismDocument | None, derived: int) -> Degrees:
     if document is None:
         return Degrees(pipeline=derived)
     return Degrees(

@@ -7,14 +7,16 @@ import pytest
 
 from service.core.errors import WorkBudgetExceeded
 from service.core.estimates.bounds import iteration_lower_bounds
-from service.core.estimates.estimate import estimate_plan, plan_live_activations, throughput
+from service.core.estimates.estimate import estimate_plan, plan_live_activations
+from service.core.estimates.iteration import iteration_picoseconds, throughput
 from service.core.estimates.simulation import simulate_plan
 from service.core.estimates.work import INLINE_WORK_BUDGET, Work, work_of
 from service.core.plans.plan import GivenStage, Plan
 from service.core.plans.resolve import resolve
+from service.core.schedules.cadence import measure_cadence
 from service.core.topology.expand import expand
 from service.core.topology.spec import ClusterSpec
-from service.core.units import to_picoseconds, to_seconds
+from service.core.units import exact_seconds, to_picoseconds, to_seconds
 from service.formats.documents.topology import TopologyDocument, to_core
 from tests.core.estimates.made_plans import given_plan, simulated
 
@@ -45,7 +47,7 @@ def test_the_worked_example_before_and_after_moving_a_block() -> None:
             plan = given_plan(cadence_stages(*milliseconds), microbatches=microbatches)
             estimate = estimate_plan(simulated(plan))
             assert estimate.cadence.slowest_stage == slowest
-            assert to_seconds(estimate.cadence.bound) == pytest.approx(bound / 1000, abs=1e-12)
+            assert exact_seconds(estimate.cadence.bound) == pytest.approx(bound / 1000, abs=1e-12)
             seconds = to_seconds(estimate.bubble.makespan)
             assert seconds == pytest.approx(makespan / 1000, abs=1e-10)
             assert round(estimate.bubble.idle_fraction, 4) == fraction
@@ -113,13 +115,17 @@ def test_a_link_bound_may_lie_above_a_latency_prediction() -> None:
     assert link.picoseconds > result.timeline.makespan
 
 
+def rates(plan: Plan) -> tuple[float | None, float | None]:
+    result = simulated(plan)
+    return throughput(result, iteration_picoseconds(result, measure_cadence(result.timeline)))
+
+
 def test_throughput_needs_a_batch_and_a_sequence() -> None:
     stages = [GivenStage(0.5, 0.5)]
-    assert throughput(simulated(given_plan(stages, microbatches=4))) == (None, None)
-    sized = simulated(given_plan(stages, microbatches=4, microbatch_size=2, data=3))
-    assert throughput(sized) == (6.0, None)
-    long = simulated(given_plan(stages, microbatches=4, microbatch_size=2, sequence_length=100))
-    assert throughput(long) == (2.0, 200.0)
+    assert rates(given_plan(stages, microbatches=4)) == (None, None)
+    assert rates(given_plan(stages, microbatches=4, microbatch_size=2, data=3)) == (6.0, None)
+    long = given_plan(stages, microbatches=4, microbatch_size=2, sequence_length=100)
+    assert rates(long) == (2.0, 200.0)
 
 
 def test_other_counts_are_left_out_when_the_global_batch_is_held_fixed() -> None:
@@ -130,6 +136,14 @@ def test_other_counts_are_left_out_when_the_global_batch_is_held_fixed() -> None
     free = estimate_plan(simulated(given_plan(stages, microbatches=4, microbatch_size=2)))
     assert free.other_microbatch_counts is not None
     assert [count.microbatches for count in free.other_microbatch_counts] == [2, 4, 8]
+
+
+def test_a_steady_state_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = given_plan([GivenStage(0.1, 0.1)] * 8, microbatches=2)
+    assert not estimate_plan(simulated(plan)).not_represented
+    monkeypatch.setattr("service.core.schedules.build.MAX_OPERATIONS", 500)
+    left_out = estimate_plan(simulated(plan)).not_represented
+    assert [statement.code for statement in left_out] == ["steady_cadence"]
 
 
 def test_bytes_of_activations_need_every_stage() -> None:
@@ -159,6 +173,13 @@ def test_the_largest_part_of_the_work_is_pointed_at() -> None:
         with pytest.raises(WorkBudgetExceeded) as refused:
             work.check()
         assert [fault.path for fault in refused.value.faults] == [path]
+
+
+def test_one_long_rank_is_not_cheap() -> None:
+    """Its critical path is the whole iteration."""
+    work_of(given_plan([GivenStage(0.1, 0.1)], microbatches=100_000)).check()
+    with pytest.raises(WorkBudgetExceeded):
+        work_of(given_plan([GivenStage(0.1, 0.1)], microbatches=400_000)).check()
 
 
 def test_plans_of_the_usual_sizes_fit_the_budget() -> None:

@@ -82,6 +82,16 @@ def test_agrees_with_the_definition_on_random_plans(seed: int) -> None:
             assert 0 <= exposure.exposed_picoseconds <= exposure.total_picoseconds
 
 
+def test_boundaries_keep_apart_where_every_stage_feeds_every_later_one() -> None:
+    stages = 40
+    edges = tuple(StageEdge(s, t) for s in range(stages) for t in range(s + 1, stages))
+    program = build_program("1f1b", stages, 3, stage_edges=edges)
+    timeline = simulate_timeline(program, StageTimes.of([1] * stages, [2] * stages), 1)
+    found = transfer_exposure(timeline)
+    assert [exposure.edge for exposure in found[::2]] == list(edges)
+    assert all(exposure.messages == exposure.total_picoseconds == 3 for exposure in found)
+
+
 def test_free_transfers_are_never_exposed() -> None:
     plan = given_plan([GivenStage(1.0, 2.0), GivenStage(3.0, 1.0), GivenStage(1.0, 1.0)])
     assert all(

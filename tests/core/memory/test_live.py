@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from service.core.errors import InvalidInput
-from service.core.memory.live import live_activations, series_times
+from service.core.memory.live import ActivationDeltas, live_activations, series_times
 from service.core.schedules.assemble import assemble_program
 from service.core.schedules.build import build_program
 from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.program import StageEdge
-from tests.core.schedules.event_simulator import random_legal_plan, random_plan
-from tests.core.schedules.plans import named_program, plan_program, read_order, timeline
+from tests.core.schedules.event_simulator import random_plan
+from tests.core.schedules.plans import named_program, read_order, timeline
 
 
 def peaks(schedule: str, ranks: int, microbatches: int) -> list[int]:
@@ -92,27 +92,62 @@ def test_split_backward_frees_with_its_second_half() -> None:
     )
     (live,) = live_activations(program)
     assert live.series_count.tolist() == [1, 2, 1, 0]
+    (live,) = live_activations(program, ActivationDeltas((10,), (-10,), (0,)))
+    assert live.series_count.tolist() == [1, 0, 1, 0]
+    assert live.peak_bytes == 10
+    # F0 +10, I0 -4, F1 +10, W0 -6, I1 +1 and -5 net -4
+    (live,) = live_activations(program, ActivationDeltas((10,), (-4,), (-6,)))
+    assert (live.peak_bytes, live.peak_bytes_operation) == (16, 2)
+    (live,) = live_activations(program, ActivationDeltas((10,), (5,), (-15,)))
+    assert (live.peak_bytes, live.peak_bytes_operation) == (25, 2)
+
+
+def test_a_pair_adds_before_it_frees() -> None:
+    program = assemble_program(
+        "explicit",
+        [read_order("0F0 1F0 0F1&1B0 1F1 0B0 1B1 0B1")],
+        stages=2,
+        microbatches=2,
+        stage_edges=(),
+    )
+    (live,) = live_activations(program, [1, 100])
+    assert live.series_count.tolist() == [1, 2, 3, 2, 3, 2, 1, 0]
+    assert live.alive == ((0, 0), (1, 0), (0, 1))
+    assert live.peak_bytes == 102
 
 
 def test_equals_a_count_with_sets(seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(300):
-        schedule = rng.choice([*SCHEDULES, ""])
-        plan = random_plan(rng, schedule) if schedule else random_legal_plan(rng)
-        program = named_program(plan, schedule) if schedule else plan_program(plan)
-        sizes = [rng.randint(0, 9) for _ in range(program.stages)]
-        for rank, live in enumerate(live_activations(program, sizes)):
+    for number in range(600):
+        schedule = rng.choice(list(SCHEDULES))
+        plan = random_plan(rng, schedule, fused=number % 2 == 1)
+        program = named_program(plan, schedule)
+        made = [rng.randint(0, 9) for _ in range(program.stages)]
+        first = [rng.randint(-size, 3) for size in made]  # the input half may also add
+        changes = {"F": made, "I": first, "W": [-a - b for a, b in zip(made, first, strict=True)]}
+        changes["B"] = [-size for size in made]
+        deltas = ActivationDeltas(tuple(made), tuple(first), tuple(changes["W"]))
+        forward_only = not {"B", "I", "W"} & {op[0] for order in plan.orders for op in order}
+        for rank, live in enumerate(live_activations(program, deltas)):
             alive: set[tuple[int, int]] = set()
             most: set[tuple[int, int]] = set()
-            most_bytes = 0
-            for letter, stage, microbatch in plan.orders[rank]:
-                if letter == "F":
-                    alive.add((stage, microbatch))
+            now = most_bytes = 0
+            for operation in plan.orders[rank]:
+                parts = plan.parts(operation)
+                added = [(m, s) for letter, s, m in parts if letter == "F"]
+                alive.update(added)
+                now += sum(max(changes[letter][s], 0) for letter, s, _ in parts if letter in "FIW")
                 most = set(alive) if len(alive) > len(most) else most
-                most_bytes = max(most_bytes, sum(sizes[s] for s, _ in alive))
-                if letter == "B" or schedule == "forward_only":
-                    alive.discard((stage, microbatch))
-            assert set(live.alive) == most
+                most_bytes = max(most_bytes, now)
+                for letter, s, m in parts:
+                    if letter == "R" or (letter == "F" and not forward_only):
+                        continue
+                    freed = -made[s] if letter == "F" else min(changes[letter][s], 0)
+                    now += freed
+                    gone_early = letter == "I" and changes["W"][s] == 0 and first[s] != 0
+                    if gone_early or letter in "BWF":
+                        alive.discard((m, s))
+            assert set(live.alive) == {(s, m) for m, s in most}
             assert live.peak_activations == len(most) == len(live.alive)
             assert live.peak_bytes == most_bytes
             assert live.series_count[-1] == 0
@@ -132,3 +167,12 @@ def test_bad_sizes_are_refused() -> None:
         live_activations(program, [1, -1])
     with pytest.raises(InvalidInput, match="together"):
         live_activations(program, [2**61, 2**61])
+
+
+def test_bad_deltas_are_refused() -> None:
+    program = build_program("zb_h1", 2, 2)
+    with pytest.raises(InvalidInput, match="deltas sum to 0; these to 3") as refused:
+        live_activations(program, ActivationDeltas((10, 10), (-4, -4), (-6, -3)))
+    assert [fault.path for fault in refused.value.faults] == [("costs", "stages", 1)]
+    with pytest.raises(InvalidInput, match="not negative"):
+        live_activations(program, ActivationDeltas((-1, 1), (0, 0), (1, -1)))

@@ -116,7 +116,7 @@ def test_a_given_time_is_bounded_by_the_path_where_bytes_are_known() -> None:
     assert boundary.origin is TransferOrigin.GIVEN
     assert boundary.forward_picoseconds == 2 * 10**9
     assert abs(boundary.forward_bound_picoseconds - 806_000_000) <= 1
-    assert boundary.pairs[0].forward_transfer_seconds == 2e-3
+    assert boundary.pairs[0].forward_picoseconds == 2 * 10**9
 
 
 def test_a_given_time_below_the_physical_bound_is_refused() -> None:
@@ -183,16 +183,16 @@ def test_every_replica_has_a_pair_and_the_slowest_sets_the_time() -> None:
     )
     (boundary,) = resolve(plan, cluster=cluster(hosts=3)).boundaries
     assert [(pair.source_rank, pair.target_rank) for pair in boundary.pairs] == [(0, 1), (2, 3)]
-    alone = [pair.forward_transfer_seconds for pair in boundary.pairs]
+    alone = [pair.forward_picoseconds for pair in boundary.pairs]
     assert alone[0] is not None
     assert alone[1] is not None
     assert alone[0] < alone[1]
-    assert boundary.forward_picoseconds == pytest.approx(alone[1] * 1e12, abs=1)
-    bounds = [pair.forward_lower_bound_seconds for pair in boundary.pairs]
+    assert boundary.forward_picoseconds == alone[1]
+    bounds = [pair.forward_bound_picoseconds for pair in boundary.pairs]
     assert bounds[0] is not None
     assert bounds[1] is not None
     assert bounds[0] < bounds[1]
-    assert boundary.forward_bound_picoseconds == pytest.approx(bounds[1] * 1e12, abs=1)
+    assert boundary.forward_bound_picoseconds == bounds[1]
 
 
 def test_the_number_of_pairs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,3 +222,29 @@ def test_no_prediction_is_below_its_bound(
         assert 0 <= forward_bound <= forward
         assert 0 <= backward_bound <= backward
     assert all(a <= b for a, b in zip(less, greater, strict=True))
+    for resolved in found:
+        (pair,) = resolved.boundaries[0].pairs
+        assert (pair.forward_bound_picoseconds or 0) <= resolved.boundaries[0].forward_picoseconds
+
+
+def test_a_path_that_prices_nothing_is_not_said_to() -> None:
+    """A given time is no path's; without bytes there is neither a prediction nor a bound."""
+    where = cluster(latency_seconds=None, effective=None, assumed=True)
+    unknown = {"latency_unknown", "nominal_bandwidth"}
+    given = replace(STAGE, boundary_bytes=8_000_000, transfer_seconds=1e-3)
+    for stage, told in (
+        (replace(STAGE, boundary_bytes=8_000_000), unknown | {"assumed_bandwidth"}),
+        (given, {"assumed_bandwidth"}),
+        (replace(STAGE, transfer_seconds=1e-3), set()),
+        (STAGE, set()),
+    ):
+        resolved = two_stages(stage, where, "host0/gpu0", "host1/gpu0")
+        codes = {said.code for said in resolved.assumptions}
+        assert codes & (unknown | {"assumed_bandwidth"}) == told
+
+
+def test_a_transfer_beyond_what_is_counted_is_refused_once() -> None:
+    stage = replace(STAGE, boundary_bytes=2**53 - 1)
+    call = lambda: two_stages(stage, cluster(), "host0/gpu0", "host1/gpu0")  # noqa: E731
+    assert refusals(call) == [(FaultCode.OUT_OF_RANGE, ("topology",))]
+    assert "on their path" in refusal_text(call)

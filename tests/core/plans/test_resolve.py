@@ -47,6 +47,7 @@ def test_the_smallest_plan() -> None:
     assert resolved.microbatch_size is None
     assert resolved.held_fixed is None
     assert codes(resolved) == {
+        "activation_buffers",
         "activation_bytes",
         "boundary_bytes",
         "contention",
@@ -60,7 +61,7 @@ def test_the_smallest_plan() -> None:
 
 
 def test_chunks_of_a_rank_come_round_again() -> None:
-    schedule = Schedule("1f1b", chunks_per_rank=2)
+    schedule = Schedule("interleaved_1f1b", chunks_per_rank=2)
     given_costs = replace(given_plan(*[STAGE] * 4, degrees=Degrees(2)), schedule=schedule)
     resolved = resolve(given_costs)
     assert [stage.rank for stage in resolved.stages] == [0, 1, 0, 1]
@@ -290,6 +291,13 @@ def test_recompute_asks_for_other_measurements() -> None:
     resolved = resolve(forward_only, model=chain(3), profile=profile)
     assert [stage.forward_picoseconds for stage in resolved.stages] == [10**9, 5 * 10**9]
     assert "recompute_ignored" in codes(resolved)
+
+
+def test_a_recompute_that_a_forward_only_plan_states_is_not_dropped_in_silence() -> None:
+    stage = GivenStage(1.0, backward_seconds=2.0, recompute_seconds=1.0)
+    assert "recompute_ignored" in codes(resolve(given_plan(stage, kind="forward_only")))
+    bare = replace(stage, recompute_seconds=None)
+    assert "recompute_ignored" not in codes(resolve(given_plan(bare, kind="forward_only")))
 
 
 def test_input_layers_cost_nothing_and_need_no_measurement() -> None:

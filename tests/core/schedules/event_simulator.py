@@ -6,14 +6,23 @@ Shares no code with the service beyond the names of the kinds.
 import heapq
 import random
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tests.core.schedules.reference_orders import Word, rank_orders, shapes_of
 
 Operation = tuple[str, int, int]  # letter, stage, microbatch
-Edge = tuple[int, int]
+Edge = tuple[int, ...]  # source, target, and the direction unless it is 0
+
+BACKWARDS = ("B", "I", "W")
 
 
 @dataclass
 class Plan:
-    """What is to be run: an order for each rank, dependencies by rule, times by stage and edge."""
+    """What is to be run: an order for each rank, dependencies by rule, times by stage and edge.
+
+    A fused pair stands in an order as ("F&B", stage, microbatch) of its forward; `partner` names
+    the (stage, microbatch) of its backward.
+    """
 
     orders: list[list[Operation]]
     edges: list[Edge]
@@ -21,28 +30,80 @@ class Plan:
     durations: dict[str, list[int]]  # by letter, then by stage
     forward: list[int] = field(default_factory=list)  # by edge
     backward: list[int] = field(default_factory=list)
+    partner: dict[Operation, tuple[int, int]] = field(default_factory=dict)
+    directions: int = 1
+    chunks: int = 1
+    group: int | None = None
+
+    @property
+    def stages(self) -> int:
+        return len(self.durations["F"])
 
     @property
     def rank_of(self) -> dict[int, int]:
-        return {s: r for r, order in enumerate(self.orders) for _, s, _ in order}
+        """Of the stages in direction 0."""
+        return {s: r for (s, d), r in self.homes.items() if d == 0}
 
-    def needs(self, operation: Operation) -> list[tuple[Operation, int]]:
-        """What an operation waits for, and the latency of each."""
+    @property
+    def homes(self) -> dict[tuple[int, int], int]:
+        """The rank of each stage in each direction."""
+        return {
+            (s, m % self.directions): r
+            for r, order in enumerate(self.orders)
+            for op in order
+            for _, s, m in self.parts(op)
+        }
+
+    def parts(self, operation: Operation) -> list[Operation]:
+        """An operation itself, or the forward and the backward of a pair."""
         letter, stage, microbatch = operation
-        ranks = self.rank_of
-        found: list[tuple[Operation, int]] = []
-        takes_gradient = "R" if self.recompute == "after_gradient" else "B"
-        for index, (source, target) in enumerate(self.edges):
-            crosses = ranks[source] != ranks[target]
-            if letter == "F" and stage == target:
-                found.append((("F", source, microbatch), self.forward[index] * crosses))
-            if letter == takes_gradient and stage == source:
-                found.append((("B", target, microbatch), self.backward[index] * crosses))
-        if letter in "RB":
-            found.append((("F", stage, microbatch), 0))
-        if letter == "B" and self.recompute != "none":
-            found.append((("R", stage, microbatch), 0))
-        return found
+        if letter != "F&B":
+            return [operation]
+        return [("F", stage, microbatch), ("B", *self.partner[operation])]
+
+    def all_needs(self) -> dict[Operation, list[tuple[Operation, int]]]:
+        """What each operation waits for, and the latency of each."""
+        does = {part: op for order in self.orders for op in order for part in self.parts(op)}
+        homes = self.homes
+
+        def gradient_of(stage: int, microbatch: int) -> Operation:
+            whole = ("B", stage, microbatch)
+            return does[whole] if whole in does else does["I", stage, microbatch]
+
+        def needs(part: Operation) -> list[tuple[Operation, int]]:
+            letter, stage, microbatch = part
+            direction = microbatch % self.directions
+            found: list[tuple[Operation, int]] = []
+            takes_gradient = "R" if self.recompute == "after_gradient" else "BI"
+            for index, edge in enumerate(self.edges):
+                source, target = edge[:2]
+                if (edge[2] if len(edge) == 3 else 0) != direction:
+                    continue
+                crosses = homes[source, direction] != homes[target, direction]
+                if letter == "F" and stage == target:
+                    found.append((does["F", source, microbatch], self.forward[index] * crosses))
+                if letter in takes_gradient and stage == source:
+                    found.append((gradient_of(target, microbatch), self.backward[index] * crosses))
+            if letter in "RBI":
+                found.append((does["F", stage, microbatch], 0))
+            if letter in "BI" and self.recompute != "none":
+                found.append((("R", stage, microbatch), 0))
+            if letter == "W":
+                found.append((("I", stage, microbatch), 0))
+            return found
+
+        return {
+            op: [need for part in self.parts(op) for need in needs(part)]
+            for order in self.orders
+            for op in order
+        }
+
+    def duration(self, operation: Operation) -> int:
+        """By kind and stage; of a pair the sum of its two, unless that has times of its own."""
+        letter, stage, _ = operation
+        if letter == "F&B" and letter not in self.durations:
+            return self.durations["F"][stage] + self.durations["B"][self.partner[operation][0]]
+        return self.durations[letter][stage]
 
 
 def simulate_by_events(plan: Plan) -> dict[Operation, tuple[int, int, int]]:
@@ -50,10 +111,13 @@ def simulate_by_events(plan: Plan) -> dict[Operation, tuple[int, int, int]]:
     done: dict[Operation, tuple[int, int, int]] = {}
     position = [0] * len(plan.orders)
     free = [0] * len(plan.orders)
-    needs = {op: plan.needs(op) for order in plan.orders for op in order}
+    needs = plan.all_needs()
     times = [0]
+    latest = -1
     while times:
         now = heapq.heappop(times)
+        if now == latest:
+            continue
         progress = True
         while progress:
             progress = False
@@ -69,111 +133,123 @@ def simulate_by_events(plan: Plan) -> dict[Operation, tuple[int, int, int]]:
                 last = max((arrival for arrival, _ in arrivals), default=0)
                 binding = min((late for arrival, late in arrivals if arrival == last), default=0)
                 gap = now - free[rank] if position[rank] else 0
-                letter, stage, _ = operation
-                end = now + plan.durations[letter][stage]
+                end = now + plan.duration(operation)
                 done[operation] = (now, end, min(gap, binding))
                 free[rank] = end
                 position[rank] += 1
-                heapq.heappush(times, end)
-                for latency in {*plan.forward, *plan.backward}:
+                for latency in {0, *plan.forward, *plan.backward}:
                     heapq.heappush(times, end + latency)
                 progress = True
+        latest = now
     stuck = [o[p] for o, p in zip(plan.orders, position, strict=True) if p < len(o)]
     if stuck:
         raise RuntimeError(f"stuck at {stuck}")
     return done
 
 
-def rank_orders(
-    schedule: str, ranks: int, microbatches: int, recompute: str = "none"
-) -> list[list[Operation]]:
-    """The orders of a schedule, told another way than the service does."""
-    orders: list[list[Operation]] = []
-    for rank in range(ranks):
-        forwards = [("F", rank, m) for m in range(microbatches)]
-        backwards = [("B", rank, m) for m in range(microbatches)]
-        order: list[Operation] = []
-        if schedule == "forward_only":
-            order = forwards
-        elif schedule == "gpipe":
-            order = forwards + backwards
-        else:  # warm up with P - rank forwards, then a backward before each further forward
-            warm_up = min(microbatches, ranks - rank)
-            order = forwards[:warm_up]
-            for m in range(microbatches):
-                order.append(backwards[m])
-                order.extend(forwards[warm_up + m : warm_up + m + 1])
-        if recompute != "none":
-            order = [
-                op
-                for old in order
-                for op in ([("R", old[1], old[2]), old] if old[0] == "B" else [old])
-            ]
-        orders.append(order)
-    return orders
-
-
-def random_edges(rng: random.Random, stages: int) -> list[Edge]:
-    """The chain, or a random set of edges from lower to higher stages."""
+def random_edges(rng: random.Random, stages: int, directions: int = 1) -> list[Edge]:
+    """The chain, or a random set of edges from lower to higher stages; the same both ways."""
     every = [(a, b) for b in range(stages) for a in range(b)]
     if rng.random() < 0.5 or not every:
-        return [(s, s + 1) for s in range(stages - 1)]
-    return rng.sample(every, rng.randint(0, len(every)))
+        chosen = [(s, s + 1) for s in range(stages - 1)]
+    else:
+        chosen = rng.sample(every, rng.randint(0, min(len(every), 2 * stages)))
+    other: list[Edge] = [(*edge, 1) for edge in chosen if directions == 2]
+    return [*chosen, *other]
 
 
-def random_plan(rng: random.Random, schedule: str) -> Plan:
+def random_durations(rng: random.Random, stages: int, largest: int) -> dict[str, list[int]]:
+    """Every letter; a whole backward takes as long as its two halves."""
+    durations = {k: [rng.randint(0, largest) for _ in range(stages)] for k in "FIWR"}
+    durations["B"] = [i + w for i, w in zip(durations["I"], durations["W"], strict=True)]
+    return durations
+
+
+@lru_cache
+def legal_shapes(schedule: str) -> list[tuple[int, int, int, int]]:
+    """Small ones, the largest left to chance."""
+    return shapes_of(schedule)
+
+
+def random_plan(rng: random.Random, schedule: str, *, fused: bool = False) -> Plan:
     """Few ranks and microbatches, small uneven times with zeros and many ties."""
-    ranks, microbatches = rng.randint(1, 5), rng.randint(1, 7)
+    if schedule == "explicit":
+        return random_legal_plan(rng)
+    ranks, microbatches, chunks, group = rng.choice(legal_shapes(schedule))
     recompute = rng.choice(["none", "after_gradient", "before_gradient"])
     if schedule == "forward_only":
         recompute = "none"
-    edges = random_edges(rng, ranks)
+    directions = 2 if schedule in ("dualpipe", "chimera") else 1
+    words = rank_orders(
+        schedule, ranks, microbatches, recompute, chunks=chunks, group=group, fused=fused
+    )
     largest, latest = rng.choice([1, 3, 30]), rng.choice([0, 1, 4, 40])
-    return Plan(
-        orders=rank_orders(schedule, ranks, microbatches, recompute),
+    stages = ranks * chunks
+    edges = random_edges(rng, stages, directions)
+    plan = Plan(
+        orders=[[word[:3] for word in order] for order in words],
         edges=edges,
         recompute=recompute,
-        durations={k: [rng.randint(0, largest) for _ in range(ranks)] for k in "FBR"},
+        durations=random_durations(rng, stages, largest),
         forward=[rng.randint(0, latest) for _ in edges],
         backward=[rng.randint(0, latest) for _ in edges],
+        partner=partners(words),
+        directions=directions,
+        chunks=chunks,
     )
+    if fused and rng.random() < 0.5:
+        plan.durations["F&B"] = [rng.randint(0, largest) for _ in range(stages)]
+    return plan
+
+
+def partners(words: list[list[Word]]) -> dict[Operation, tuple[int, int]]:
+    """The backward of each pair."""
+    return {word[:3]: word[3:] for order in words for word in order if len(word) == 5}
 
 
 def random_legal_plan(rng: random.Random) -> Plan:
     """A legal order nobody would think of: any sequence that respects the dependencies.
 
-    Stages are spread over the ranks at random, so some edges stay on a rank.
+    Stages are spread over the ranks at random, so some edges stay on a rank; some backwards are
+    split.
     """
     ranks, microbatches = rng.randint(1, 4), rng.randint(1, 4)
     stages = ranks + rng.randint(0, 3)
     homes = [*range(ranks), *(rng.randrange(ranks) for _ in range(stages - ranks))]
     rng.shuffle(homes)
     recompute = rng.choice(["none", "after_gradient", "before_gradient"])
-    letters = "FB" if recompute == "none" else "FRB"
     edges = random_edges(rng, stages)
+    places = [(s, m) for s in range(stages) for m in range(microbatches)]
+    often_split = rng.choice([0.0, 0.5, 1.0])
+    split = {place for place in places if rng.random() < often_split}
     plan = Plan(
         orders=[
             [
                 (k, s, m)
-                for s in range(stages)
+                for s, m in places
                 if homes[s] == r
-                for k in letters
-                for m in range(microbatches)
+                for k in ("F", "R", "I", "W", "B")
+                if k == "F"
+                or (k == "R" and recompute != "none")
+                or (k in "IW" and (s, m) in split)
+                or (k == "B" and (s, m) not in split)
             ]
             for r in range(ranks)
         ],
         edges=edges,
         recompute=recompute,
-        durations={k: [rng.randint(0, 9) for _ in range(stages)] for k in "FBR"},
+        durations=random_durations(rng, stages, 9),
         forward=[rng.randint(0, 5) for _ in edges],
         backward=[rng.randint(0, 5) for _ in edges],
     )
-    waiting = {op: {need for need, _ in plan.needs(op)} for order in plan.orders for op in order}
+    waiting = {op: {need for need, _ in found} for op, found in plan.all_needs().items()}
     sequence: list[Operation] = []
+    done: set[Operation] = set()
     while waiting:
-        ready = sorted(op for op, needs in waiting.items() if needs.issubset(sequence))
+        ready = sorted(op for op, needs in waiting.items() if needs <= done)
         chosen = rng.choice(ready)
         sequence.append(chosen)
+        done.add(chosen)
         del waiting[chosen]
     plan.orders = [[op for op in sequence if homes[op[1]] == r] for r in range(ranks)]
     return plan

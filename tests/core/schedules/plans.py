@@ -7,40 +7,50 @@ import numpy as np
 from service.core.schedules.assemble import assemble_program
 from service.core.schedules.build import build_program
 from service.core.schedules.orders import RankOrder
-from service.core.schedules.program import OpKind, Program, RecomputeMode, StageEdge
+from service.core.schedules.program import OpKind, PairMode, Program, RecomputeMode, StageEdge
 from service.core.schedules.stage_times import StageTimes
 from service.core.schedules.timeline import Timeline, simulate_timeline
 from tests.core.schedules.event_simulator import Operation, Plan
 
 MILLISECOND = 10**9
 
+LETTERS = {kind.letter: kind for kind in OpKind}
 
-def order_of(operations: Sequence[Operation]) -> RankOrder:
-    """A rank's order from (letter, stage, microbatch)."""
+
+def order_of(
+    operations: Sequence[Operation], partner: dict[Operation, tuple[int, int]] | None = None
+) -> RankOrder:
+    """A rank's order from (letter, stage, microbatch), and the backwards of pairs."""
+    backwards = [(partner or {}).get(op, op[1:]) for op in operations]
     return RankOrder(
-        np.array(["FBIWR".index(letter) for letter, _, _ in operations], dtype=np.int8),
+        np.array([LETTERS[letter] for letter, _, _ in operations], dtype=np.int8),
         np.array([stage for _, stage, _ in operations], dtype=np.int32),
         np.array([microbatch for _, _, microbatch in operations], dtype=np.int32),
+        np.array([stage for stage, _ in backwards], dtype=np.int32) if partner else None,
+        np.array([microbatch for _, microbatch in backwards], dtype=np.int32) if partner else None,
     )
 
 
 def read_order(text: str) -> RankOrder:
-    """A rank's order from `0F0 0F1 0B0`."""
-    operations = []
+    """A rank's order from `0F0 0F1 0B0`, pairs as `0F1&3B0`."""
+    operations: list[Operation] = []
+    partner: dict[Operation, tuple[int, int]] = {}
     for word in text.split():
-        letter = next(letter for letter in word if letter.isalpha())
-        stage, microbatch = word.split(letter)
-        operations.append((letter, int(stage), int(microbatch)))
-    return order_of(operations)
+        first, _, second = word.partition("&")
+        letter = next(letter for letter in first if letter.isalpha())
+        stage, microbatch = first.split(letter)
+        operation = ("F&B" if second else letter, int(stage), int(microbatch))
+        if second:
+            back_stage, back_microbatch = second.split("B")
+            partner[operation] = int(back_stage), int(back_microbatch)
+        operations.append(operation)
+    return order_of(operations, partner)
 
 
 def write_order(program: Program, rank: int) -> str:
     """`0F0 0F1 0B0` from a program."""
     operations = range(program.rank_offsets[rank], program.rank_offsets[rank + 1])
-    return " ".join(
-        f"{program.stage[i]}{OpKind(program.kind[i]).letter}{program.microbatch[i]}"
-        for i in operations
-    )
+    return " ".join(program.label(i) for i in operations)
 
 
 def timeline(
@@ -52,10 +62,26 @@ def timeline(
     *,
     recompute: Sequence[int] | None = None,
     mode: RecomputeMode = RecomputeMode.NONE,
+    chunks: int = 1,
+    halves: tuple[Sequence[int], Sequence[int]] | None = None,
+    pair: Sequence[int] | None = None,
+    pair_mode: PairMode = PairMode.SERIAL,
+    group_size: int | None = None,
 ) -> Timeline:
-    """A chain of stages, one a rank, the same latency on every hop."""
-    program = build_program(schedule, len(forward), microbatches, recompute=mode)
-    return simulate_timeline(program, StageTimes.of(forward, backward, recompute), latency)
+    """A chain of stages, `chunks` on each rank, the same latency on every hop."""
+    program = build_program(
+        schedule,
+        len(forward) // chunks,
+        microbatches,
+        chunks_per_rank=chunks,
+        group_size=group_size,
+        pair_mode=pair_mode,
+        recompute=mode,
+    )
+    times = StageTimes.of(
+        forward, backward, recompute, backward_halves=halves, forward_backward=pair
+    )
+    return simulate_timeline(program, times, latency)
 
 
 def thirds(cadences: Sequence[int], unit: int = 3) -> tuple[list[int], list[int]]:
@@ -67,17 +93,36 @@ def plan_program(plan: Plan, schedule: str = "explicit") -> Program:
     """The service's program of a reference plan."""
     return assemble_program(
         schedule,
-        [order_of(order) for order in plan.orders],
-        stages=len(plan.durations["F"]),
+        [order_of(order, plan.partner) for order in plan.orders],
+        stages=plan.stages,
         microbatches=1 + max(m for order in plan.orders for _, _, m in order),
+        directions=plan.directions,
         recompute=RecomputeMode(plan.recompute),
         stage_edges=tuple(StageEdge(*edge) for edge in plan.edges),
     )
 
 
 def plan_times(plan: Plan) -> StageTimes:
-    """The service's stage times of a reference plan."""
-    return StageTimes.of(plan.durations["F"], plan.durations["B"], plan.durations["R"])
+    """The service's stage times of a reference plan; its whole backward is the plan's own."""
+    durations = {
+        letter: np.array(times, dtype=np.int64) for letter, times in plan.durations.items()
+    }
+    return StageTimes(
+        durations["F"],
+        durations["B"],
+        durations["R"],
+        durations["I"],
+        durations["W"],
+        durations.get("F&B"),
+    )
+
+
+def plan_order(plan: Plan) -> tuple[str, ...]:
+    """The orders of a reference plan as texts, without recomputations where the mode adds them."""
+    return tuple(
+        " ".join("&".join(f"{s}{letter}{m}" for letter, s, m in plan.parts(op)) for op in order)
+        for order in plan.orders
+    )
 
 
 def named_program(plan: Plan, schedule: str) -> Program:
@@ -85,17 +130,18 @@ def named_program(plan: Plan, schedule: str) -> Program:
     return build_program(
         schedule,
         len(plan.orders),
-        1 + max(m for _, _, m in plan.orders[0]),
+        1 + max(m for order in plan.orders for _, _, m in order),
+        chunks_per_rank=plan.chunks,
+        pair_mode=PairMode.FUSED if plan.partner else PairMode.SERIAL,
         recompute=RecomputeMode(plan.recompute),
         stage_edges=tuple(StageEdge(*edge) for edge in plan.edges),
+        order=plan_order(plan) if schedule == "explicit" else None,
     )
 
 
 def plan_timeline(plan: Plan, program: Program) -> Timeline | None:
     """The timeline of a reference plan, or None where no operation takes time."""
-    kinds = "F" if len(set(program.kind.tolist())) == 1 else "FB"
-    kinds += "R" if plan.recompute != "none" else ""
-    if not any(any(plan.durations[kind]) for kind in kinds):
+    if not any(plan.duration(op) for order in plan.orders for op in order):
         return None
     return simulate_timeline(
         program, plan_times(plan), np.array(plan.forward, int), np.array(plan.backward, int)

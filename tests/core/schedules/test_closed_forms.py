@@ -1,30 +1,311 @@
 """Published formulas and tables, reproduced by simulation where they hold."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
-from service.core.schedules.bubble import measure_bubble
+from service.core.memory.live import ActivationDeltas, live_activations
+from service.core.schedules.bubble import Bubble, measure_bubble
+from service.core.schedules.build import build_program
 from service.core.schedules.catalogue import SCHEDULES
-from service.core.schedules.program import RecomputeMode
+from service.core.schedules.closed_forms import Metric
+from service.core.schedules.program import PairMode, RecomputeMode
+from service.core.schedules.timeline import Timeline
 from tests.core.schedules.plans import MILLISECOND, thirds, timeline
+from tests.core.schedules.reference_orders import shapes_of
 
-PAIRS = [(10, 20), (10, 10), (20, 10), (7, 13), (1, 1), (3, 17), (10, 35)]
+TRIPLES = [
+    (10, 10, 10), (10, 10, 5), (10, 12, 7), (10, 20, 5), (20, 10, 5), (7, 13, 1), (10, 10, 15),
+]  # fmt: skip
+WITH_FORMS = [name for name, family in SCHEDULES.items() if family.closed_form is not None]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("microbatches", [1, 2, 4, 7, 8, 16, 32])
-def test_equal_stages_without_transfers(ranks: int, microbatches: int) -> None:
-    slots = microbatches + ranks - 1
-    for forward, backward in PAIRS:
-        for schedule, family in SCHEDULES.items():
-            work = forward + backward * family.has_backward
-            line = timeline(schedule, microbatches, [forward] * ranks, [backward] * ranks)
-            assert line.makespan == slots * work
-            ideal = measure_bubble(line).ideal_utilisation
-            assert ideal is not None
-            assert ideal.makespan == line.makespan
-            assert ideal.utilisation == microbatches / slots
+def equal(
+    schedule: str,
+    ranks: int,
+    microbatches: int,
+    times: tuple[int, int, int],
+    chunks: int | None = None,
+    *,
+    pair: int | None = None,
+    pair_mode: PairMode = PairMode.SERIAL,
+    group_size: int | None = None,
+) -> Timeline:
+    """Equal stages of (F, I, W), as many chunks as the schedule has."""
+    chunks = chunks or SCHEDULES[schedule].chunks or 1
+    stages = ranks * chunks
+    f, i, w = ([time] * stages for time in times)
+    return timeline(
+        schedule,
+        microbatches,
+        f,
+        halves=(i, w),
+        chunks=chunks,
+        pair=None if pair is None else [pair] * stages,
+        pair_mode=pair_mode,
+        group_size=group_size,
+    )
+
+
+def assert_judged(bubble: Bubble) -> bool:
+    """Where a form is said to hold it is exact; says whether it is."""
+    ideal, fails = bubble.ideal_utilisation, bubble.closed_form_fails
+    assert (ideal is None) != (fails is None)
+    if ideal is None:
+        return False
+    found = bubble.makespan if ideal.metric is Metric.MAKESPAN else bubble.span
+    assert ideal.picoseconds == found
+    assert ideal.utilisation == pytest.approx(
+        sum(r.busy for r in bubble.ranks) / len(bubble.ranks) / found
+    )
+    return True
+
+
+@pytest.mark.parametrize("schedule", WITH_FORMS)
+def test_every_form_is_exact_where_it_is_said_to_hold(schedule: str) -> None:
+    held = failed = 0
+    for ranks, microbatches, chunks, _ in shapes_of(schedule):
+        for times in TRIPLES:
+            for mode in PairMode if SCHEDULES[schedule].has_pairs else (PairMode.SERIAL,):
+                line = equal(schedule, ranks, microbatches, times, chunks, pair_mode=mode)
+                if assert_judged(measure_bubble(line)):
+                    held += 1
+                else:
+                    failed += 1
+    assert held >= 10
+    assert (failed == 0) == (schedule in WITH_FORMS[:5])
+
+
+@pytest.mark.parametrize("schedule", ["interleaved_1f1b", "looped_bfs"])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_chunks_divide_fill_and_drain(schedule: str, ranks: int) -> None:
+    for rounds in (1, 2, 4):
+        for chunks in (1, 2, 4):
+            line = equal(schedule, ranks, ranks * rounds, (10, 10, 10), chunks)
+            assert line.makespan == (ranks * rounds * chunks + ranks - 1) * 30
+            # Megatron quotes the bubble as a share of the ideal time
+            overhead = measure_bubble(line).overhead_ratio
+            assert overhead == pytest.approx((ranks - 1) / (chunks * ranks * rounds))
+
+
+def test_fewer_microbatches_than_ranks_cost_a_round_for_each_further_chunk() -> None:
+    for schedule in ("interleaved_1f1b", "looped_bfs"):
+        line = equal(schedule, 8, 4, (10, 10, 10), 2)
+        assert line.makespan == (4 * 2 + 7) * 30 + (2 - 1) * (8 - 4) * 30
+
+
+def test_groups_larger_than_the_ranks_keep_the_form_and_more_activations() -> None:
+    assert equal("interleaved_1f1b", 4, 6, (1, 1, 1), 2).makespan == 45
+
+    def largest_peak(microbatches: int) -> int:
+        live = live_activations(equal("interleaved_1f1b", 4, microbatches, (1, 1, 1), 2).program)
+        return max(rank.peak_activations for rank in live)
+
+    assert (largest_peak(6), largest_peak(8)) == (12, 11)
+
+
+def test_a_legal_short_last_group_keeps_the_form() -> None:
+    for group_size in (5, 7, 10):  # 14 = 5 + 5 + 4 = 7 + 7 = 10 + 4
+        line = equal("interleaved_1f1b", 4, 14, (10, 10, 8), 3, group_size=group_size)
+        assert assert_judged(measure_bubble(line))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "times", "time", "published"),
+    [("zb_h1", (10, 10, 15), 450, 435), ("zb_h2", (10, 10, 15), 420, 390)],
+)
+def test_weights_longer_than_the_rest_break_the_forms(
+    schedule: str, times: tuple[int, int, int], time: int, published: int
+) -> None:
+    bubble = measure_bubble(equal(schedule, 4, 12, times))
+    assert (bubble.makespan if schedule == "zb_h1" else bubble.span) == time
+    form = SCHEDULES[schedule].closed_form
+    assert form is not None
+    assert bubble.ideal_utilisation is None
+    assert bubble.closed_form_fails is not None
+    assert bubble.closed_form_fails.formula == form.name
+    assert "weight half is longer" in bubble.closed_form_fails.reason
+    f, i, w = times
+    assert 12 * sum(times) + 3 * (f + i - (w if schedule == "zb_h1" else 2 * w)) == published
+
+
+def test_zb_h2_has_no_bubble_but_the_fill_when_all_are_equal() -> None:
+    for ranks in (2, 4, 8):
+        bubble = measure_bubble(equal("zb_h2", ranks, 2 * ranks, (10, 10, 10)))
+        assert bubble.span == 2 * ranks * 30
+        assert bubble.makespan == 2 * ranks * 30 + (ranks - 1) * 10
+
+
+@pytest.mark.parametrize(
+    ("ranks", "microbatches", "times", "span_excess", "makespan_excess"),
+    [
+        (4, 11, (10, 10, 10), 0, 30),
+        (4, 11, (10, 12, 7), 30, 36),
+        (4, 11, (10, 20, 5), 90, 90),
+        (4, 11, (20, 10, 5), 85, 85),
+        (4, 4, (1, 1, 1), 6, None),
+        (8, 8, (1, 1, 1), 14, None),
+    ],
+)
+def test_zb_v_is_free_of_bubbles_only_with_equal_thirds(
+    ranks: int,
+    microbatches: int,
+    times: tuple[int, int, int],
+    span_excess: int,
+    makespan_excess: int | None,
+) -> None:
+    bubble = measure_bubble(equal("zb_v", ranks, microbatches, times))
+    ideal = 2 * microbatches * sum(times)
+    assert bubble.span - ideal == span_excess
+    if makespan_excess is not None:
+        assert bubble.makespan - ideal == makespan_excess
+    assert (bubble.ideal_utilisation is not None) == (span_excess == 0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "times", "fused", "idle"),
+    [
+        (4, (10, 10, 5), True, 75),  # (P-1)(F&B + B - 3W)
+        (4, (10, 12, 7), True, 75),  # the form says 81
+        (8, (10, 12, 7), True, 179),  # the form says 189
+        (4, (10, 10, 5), False, 45),  # (P-1)(F + I - W)
+    ],
+)
+def test_dual_pipe_bubbles(
+    ranks: int, times: tuple[int, int, int], *, fused: bool, idle: int
+) -> None:
+    mode = PairMode.FUSED if fused else PairMode.SERIAL
+    for schedule, on_ranks, work in (("dualpipe_v", ranks, 2), ("dualpipe", 2 * ranks, 1)):
+        for rounds in (2, 3):
+            microbatches = rounds * on_ranks
+            line = equal(schedule, on_ranks, microbatches, times, pair_mode=mode)
+            bubble = measure_bubble(line)
+            assert bubble.makespan - microbatches * work * sum(times) == idle
+            assert (bubble.ideal_utilisation is not None) == (times[0] == times[1])
+
+
+def test_pairs_that_overlap_leave_ranks_unequally_busy() -> None:
+    """F&B = max(F, B): the form is the idle time of the rank that is least busy."""
+    line = equal("dualpipe_v", 4, 16, (10, 10, 10), pair=20, pair_mode=PairMode.FUSED)
+    bubble = measure_bubble(line)
+    idle = [bubble.makespan - rank.busy for rank in bubble.ranks]
+    assert max(idle) == 3 * (20 + 20 - 3 * 10) == 30
+    assert min(idle) == 10
+    assert bubble.closed_form_fails is not None
+    assert "not equally busy" in bubble.closed_form_fails.reason
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+def test_chimera(ranks: int) -> None:
+    """(D-2)/(2N+D-2) of the time when B = F, (D-2)/(3N/2+D-2) when B = 2F."""
+    for backward, share in (
+        (10, (ranks - 2) / (2 * ranks + ranks - 2)),
+        (20, (ranks - 2) / (3 * ranks / 2 + ranks - 2)),
+    ):
+        bubble = measure_bubble(equal("chimera", ranks, ranks, (10, backward, 0)))
+        assert bubble.idle_fraction == pytest.approx(share)
+    for blocks in (2, 3):
+        bubble = measure_bubble(equal("chimera", ranks, blocks * ranks, (10, 10, 0)))
+        assert bubble.makespan == blocks * (2 * ranks + ranks - 2) * 10
+    live = live_activations(equal("chimera", ranks, ranks, (1, 1, 1)).program)
+    peaks = [rank.peak_activations for rank in live]
+    assert (min(peaks), max(peaks)) == (ranks // 2 + 1 if ranks > 2 else 2, ranks)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_published_peaks(ranks: int) -> None:
+    def peaks(schedule: str, microbatches: int, chunks: int, *, freed_by: str) -> list[int]:
+        program = build_program(schedule, ranks, microbatches, chunks_per_rank=chunks)
+        ones, zeros = (1,) * program.stages, (0,) * program.stages
+        freed = tuple(-one for one in ones)
+        halves = (freed, zeros) if freed_by == "I" else (zeros, freed)
+        live = live_activations(program, ActivationDeltas(ones, *halves))
+        return [rank.peak_activations for rank in live]
+
+    each = range(ranks)
+    many = 4 * ranks
+    for chunks in (1, 2, 4):
+        expected = [2 * (ranks - 1 - r) + (chunks - 1) * ranks + 1 for r in each]
+        assert peaks("interleaved_1f1b", many, chunks, freed_by="W") == expected
+        assert expected[0] == (chunks + 1) * ranks - 1
+        assert peaks("looped_bfs", many, chunks, freed_by="W") == [many * chunks] * ranks
+        name = "interleaved_zero_bubble"
+        assert peaks(name, many, chunks, freed_by="W") == [chunks * ranks] * ranks
+        assert peaks(name, many, chunks, freed_by="I") == [chunks * ranks - r for r in each]
+    assert peaks("zb_h1", many, 1, freed_by="W") == [ranks] * ranks
+    assert peaks("zb_h2", many, 1, freed_by="W") == [2 * ranks - 1] * ranks
+    assert peaks("zb_h2", many, 1, freed_by="I") == [2 * (ranks - 1 - r) + 1 for r in each]
+    assert peaks("zb_v", many, 2, freed_by="W") == [2 * ranks] * ranks
+    assert peaks("dualpipe_v", many, 2, freed_by="W") == [2 * ranks + 1] * ranks
+    if ranks % 2 == 0:
+        assert peaks("dualpipe", many, 1, freed_by="W") == [ranks + 1] * ranks
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 6, 8])
+def test_latency_beyond_the_forms(ranks: int) -> None:
+    """Extra time of a hop latency c, everything else equal."""
+
+    def extra(schedule: str, microbatches: int, chunks: int, c: int, ticks: Sequence[int]) -> int:
+        stages = ranks * chunks
+        f, i, w = ([t] * stages for t in ticks)
+        lines = [
+            timeline(schedule, microbatches, f, latency=latency, chunks=chunks, halves=(i, w))
+            for latency in (0, c)
+        ]
+        return lines[1].makespan - lines[0].makespan
+
+    thirds_of = (100, 100, 100)
+    for chunks in (1, 2, 4):
+        for rounds in (2, 4):
+            m = ranks * rounds
+            hops = 2 * (chunks * ranks - 1)
+            assert extra("looped_bfs", m, chunks, 1, thirds_of) == 2 * (ranks - 1)
+            if chunks > 1:
+                for c in (1, 50, 100):
+                    assert extra("interleaved_1f1b", m, chunks, c, (100, 100, 100)) == hops * c
+            zero_bubble = 4 * (ranks - 1) + ranks * (chunks - 1)
+            assert extra("interleaved_zero_bubble", m, chunks, 1, thirds_of) == zero_bubble
+        assert extra("looped_bfs", ranks, chunks, 1, thirds_of) == 2 * (chunks * ranks - 1)
+
+
+ZERO_BUBBLE_TABLE = [
+    (8, 24, 18522, 18086, 9337, 601, ".2431", ".1585", ".1083"),
+    (8, 64, 18546, 18097, 9321, 762, ".1240", ".0674", ".0444"),
+    (8, 32, 29802, 29428, 19530, 577, ".1898", ".1045", ".0559"),
+    (16, 48, 11347, 11248, 8132, 377, ".2552", ".1397", ".0672"),
+    (16, 128, 11325, 11308, 8109, 378, ".1251", ".0576", ".0266"),
+    (32, 128, 10408, 10204, 7703, 408, ".2168", ".1106", ".0490"),
+]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "microbatches", "f", "i", "w", "c", "b1", "h1", "h2"), ZERO_BUBBLE_TABLE
+)
+def test_zero_bubble_table(
+    ranks: int, microbatches: int, f: int, i: int, w: int, c: int, b1: str, h1: str, h2: str
+) -> None:
+    """Zero Bubble Pipeline Parallelism (arXiv 2401.10241): bubble rates, times in us.
+
+    The cost is the makespan of 1F1B and ZB-H1 and the span of ZB-H2.
+    """
+    for schedule, published in (("1f1b", b1), ("zb_h1", h1), ("zb_h2", h2)):
+        line = timeline(
+            schedule, microbatches, [f] * ranks, latency=c, halves=([i] * ranks, [w] * ranks)
+        )
+        bubble = measure_bubble(line)
+        cost = bubble.span if schedule == "zb_h2" else bubble.makespan
+        rate = (cost - microbatches * (f + i + w)) / cost
+        assert f"{rate:.4f}".removeprefix("0") == published
+        share = bubble.span_idle_fraction if schedule == "zb_h2" else bubble.idle_fraction
+        assert share == pytest.approx(rate)
+
+
+def test_interleaved_zero_bubble_on_the_first_row_of_the_table() -> None:
+    ranks, microbatches, *times, latency = ZERO_BUBBLE_TABLE[0][:6]
+    f, i, w = ([round(time / 3)] * 3 * ranks for time in times)
+    line = timeline("interleaved_1f1b", microbatches, f, latency=latency, chunks=3, halves=(i, w))
+    assert f"{measure_bubble(line).idle_fraction:.4f}" == "0.1090"
 
 
 def test_forward_only_on_four_ranks_in_slots() -> None:
@@ -67,27 +348,6 @@ def test_gpipe_with_unequal_stages_is_a_flow_shop(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "microbatches", "f", "i", "w", "latency", "bubble"),
-    [
-        (8, 24, 18522, 18086, 9337, 601, ".2431"),
-        (8, 64, 18546, 18097, 9321, 762, ".1240"),
-        (8, 32, 29802, 29428, 19530, 577, ".1898"),
-        (16, 48, 11347, 11248, 8132, 377, ".2552"),
-        (16, 128, 11325, 11308, 8109, 378, ".1251"),
-        (32, 128, 10408, 10204, 7703, 408, ".2168"),
-    ],
-)
-def test_1f1b_column_of_the_zero_bubble_table(
-    ranks: int, microbatches: int, f: int, i: int, w: int, latency: int, bubble: str
-) -> None:
-    """Zero Bubble Pipeline Parallelism (arXiv 2401.10241): bubble rate of 1F1B, times in us."""
-    line = timeline("1f1b", microbatches, [f] * ranks, [i + w] * ranks, latency)
-    rate = (line.makespan - microbatches * (f + i + w)) / line.makespan
-    assert f"{rate:.4f}".removeprefix("0") == bubble
-    assert measure_bubble(line).idle_fraction == pytest.approx(rate)
-
-
-@pytest.mark.parametrize(
     ("cadences", "makespans", "idle"),
     [
         ([18, 18, 25, 18], [247, 447, 847], [".3603", ".2931", ".2538"]),
@@ -127,4 +387,4 @@ def test_closed_form_includes_recompute() -> None:
     )
     ideal = measure_bubble(line).ideal_utilisation
     assert ideal is not None
-    assert ideal.makespan == line.makespan == (6 + 3 - 1) * 7
+    assert ideal.picoseconds == line.makespan == (6 + 3 - 1) * 7

@@ -4,7 +4,10 @@ from fractions import Fraction
 
 import pytest
 
+from service.core.schedules.build import build_program
 from service.core.schedules.effects import effects_of_microbatches
+from service.core.schedules.stage_times import StageTimes
+from service.core.schedules.timeline import simulate_timeline
 from tests.core.schedules.plans import thirds, timeline
 
 
@@ -29,8 +32,7 @@ def test_one_microbatch_has_no_half() -> None:
 
 
 def test_twice_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("effects", "build"):
-        monkeypatch.setattr(f"service.core.schedules.{module}.MAX_OPERATIONS", 100)
+    monkeypatch.setattr("service.core.schedules.build.MAX_OPERATIONS", 100)
     within = effects_of_microbatches(timeline("1f1b", 25, [1], [1]))
     assert [e.microbatches for e in within] == [12, 25, 50]
     beyond = effects_of_microbatches(timeline("1f1b", 26, [1], [1]))
@@ -40,3 +42,18 @@ def test_twice_too_much_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [e.microbatches for e in within] == [8, 16, 32]
     beyond = effects_of_microbatches(timeline("forward_only", 17, [1, 1]))
     assert [e.microbatches for e in beyond] == [8, 17]
+
+
+def test_counts_that_the_schedule_refuses_are_left_out() -> None:
+    line = timeline("dualpipe_v", 8, [1] * 8, halves=([1] * 8, [1] * 8), chunks=2)
+    assert [e.microbatches for e in effects_of_microbatches(line)] == [8, 16]
+    order = ("0F0 0F1 0B0 0B1",)
+    written = simulate_timeline(build_program("explicit", 1, 2, order=order), StageTimes.of([1]))
+    assert [e.microbatches for e in effects_of_microbatches(written)] == [2]
+
+
+def test_a_count_whose_times_are_too_long_is_left_out() -> None:
+    """Two stages of 1e5 s fit for 16 microbatches and not for 32."""
+    stage = 10**5 * 10**12
+    effects = effects_of_microbatches(timeline("1f1b", 16, [stage] * 2, [stage] * 2))
+    assert [e.microbatches for e in effects] == [8, 16]

@@ -1,68 +1,114 @@
-"""Orders, makespans, waits and peaks of gpipe and 1f1b against tables made by others."""
+"""Orders, makespans, waits and peaks against tables made by others."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.core.memory.live import live_activations
+from service.core.errors import InvalidInput
+from service.core.memory.live import ActivationDeltas, live_activations
 from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.build import build_program
+from service.core.schedules.program import PairMode, Program
 from tests.core.schedules.plans import timeline, write_order
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "schedules"
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "schedules"
 
-ORDERS: list[dict[str, Any]] = json.loads((GOLDEN / "orders.json").read_text())
-MAKESPANS: list[dict[str, Any]] = json.loads((GOLDEN / "makespans.json").read_text())
+ORDERS: dict[str, Any] = json.loads((GOLDEN / "torch_orders.json").read_text())
+MAKESPANS: dict[str, Any] = json.loads((GOLDEN / "makespan_oracle.json").read_text())
+
+NAMES = {
+    "gpipe": "gpipe",
+    "1f1b": "1f1b",
+    "interleaved1f1b": "interleaved_1f1b",
+    "loopedbfs": "looped_bfs",
+    "interleavedzb": "interleaved_zero_bubble",
+    "zbv": "zb_v",
+    "dualpipev": "dualpipe_v",
+}
+PAIR = re.compile(r"\((\w+);(\w+)\)OVERLAP_F_B")
 
 
 def cell(row: dict[str, Any]) -> str:
     """A readable test name."""
-    return f"{row['schedule']}-{row['ranks']}x{row['microbatches']}"
+    return f"{row['schedule']}-{row['P']}x{row['M']}x{row['v']}"
 
 
-@pytest.mark.parametrize("row", ORDERS, ids=cell)
+def program_of(row: dict[str, Any], pair_mode: PairMode = PairMode.FUSED) -> Program:
+    return build_program(
+        NAMES[row["schedule"]],
+        row["P"],
+        row["M"],
+        chunks_per_rank=row["v"],
+        pair_mode=pair_mode,
+    )
+
+
+@pytest.mark.parametrize("row", ORDERS["orders"], ids=cell)
 def test_orders_are_those_of_the_frameworks(row: dict[str, Any]) -> None:
-    program = build_program(row["schedule"], row["ranks"], row["microbatches"])
-    assert [write_order(program, r) for r in range(row["ranks"])] == row["orders"]
+    program = program_of(row)
+    expected = [PAIR.sub(r"\1&\2", order) for order in row["ranks"]]
+    assert [write_order(program, r) for r in range(row["P"])] == expected
 
 
-@pytest.mark.parametrize("row", MAKESPANS, ids=cell)
+@pytest.mark.parametrize("row", ORDERS["rejected_by_torch"], ids=cell)
+def test_what_the_frameworks_refuse(row: dict[str, Any]) -> None:
+    if row["schedule"] == "1f1b":
+        assert program_of(row).microbatches < row["P"]  # legal elsewhere, and here
+        return
+    with pytest.raises(InvalidInput) as refused:
+        program_of(row)
+    assert [fault.path for fault in refused.value.faults] == [("workload", "microbatches")]
+
+
+@pytest.mark.parametrize("row", MAKESPANS["rows"], ids=cell)
 def test_makespan_ends_and_waits_are_those_of_the_oracle(row: dict[str, Any]) -> None:
+    backward = [i + w for i, w in zip(row["i"], row["w"], strict=True)]
+    partner = backward[::-1]  # of a stage in a V: the other one on its rank
+    longer = [max(f, b) for f, b in zip(row["f"], partner, strict=True)]
     for case in row["cases"]:
+        overlap = case.get("overlap", "serial")
         line = timeline(
-            row["schedule"], row["microbatches"], row["forward"], row["backward"], case["c"]
+            NAMES[row["schedule"]],
+            row["M"],
+            row["f"],
+            latency=case["c"],
+            chunks=row["v"],
+            halves=(row["i"], row["w"]),
+            pair=longer if overlap == "max" else None,
+            pair_mode=PairMode.SERIAL if overlap == "serial" else PairMode.FUSED,
         )
         ranks = measure_bubble(line).ranks
-        assert {
-            "c": case["c"],
+        found = {
             "makespan": line.makespan,
             "first": line.first_start.tolist(),
             "last": line.last_end.tolist(),
             "transfer_wait": [rank.transfer_wait for rank in ranks],
             "dep_wait": [rank.dependency_wait for rank in ranks],
-        } == case
-        assert [rank.busy for rank in ranks] == row["busy"]
+            "busy": [rank.busy for rank in ranks],
+        }
+        assert found == {key: case[key] if key in case else row[key] for key in found}
 
 
-@pytest.mark.parametrize("row", MAKESPANS, ids=cell)
+@pytest.mark.parametrize("row", MAKESPANS["rows"], ids=cell)
 def test_peaks_are_those_of_the_oracle(row: dict[str, Any]) -> None:
-    program = build_program(row["schedule"], row["ranks"], row["microbatches"])
-    live = live_activations(program, row["activation"])
-    assert [rank.peak_activations for rank in live] == row["peak"]
-    assert [rank.peak_bytes for rank in live] == row["peak_weighted"]
+    ones, zeros = (1,) * len(row["f"]), (0,) * len(row["f"])
+    minus_ones = tuple(-one for one in ones)
+    for mode in PairMode:
+        program = program_of(row, mode)
+        at_weight = live_activations(program, row["act"])
+        assert [rank.peak_activations for rank in at_weight] == row["peak_W"]
+        assert [rank.peak_bytes for rank in at_weight] == row["peak_weighted"]
+        at_input = live_activations(program, ActivationDeltas(ones, minus_ones, zeros))
+        assert [rank.peak_activations for rank in at_input] == row["peak_I"]
+        assert [rank.peak_bytes for rank in at_input] == row["peak_I"]
 
 
-def test_golden_tables_agree_with_their_source() -> None:
+@pytest.mark.parametrize("name", ["torch_orders.json", "makespan_oracle.json"])
+def test_golden_tables_agree_with_their_source(name: str) -> None:
     if not SHARED.is_dir():
         pytest.skip("the source tables are not beside the project")
-    orders = json.loads((SHARED / "torch_orders.json").read_text())["orders"]
-    assert [row["orders"] for row in ORDERS] == [
-        row["ranks"] for row in orders if row["schedule"] in ("gpipe", "1f1b")
-    ]
-    rows = json.loads((SHARED / "makespan_oracle.json").read_text())["rows"]
-    assert [row["cases"] for row in MAKESPANS] == [
-        row["cases"] for row in rows if row["schedule"] in ("gpipe", "1f1b")
-    ]
+    assert json.loads((GOLDEN / name).read_text()) == json.loads((SHARED / name).read_text())

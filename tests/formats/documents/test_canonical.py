@@ -11,10 +11,9 @@ from service.formats.documents.costs import CostsDocument, StageDocument
 from service.formats.documents.plan import (
     ParallelismDocument,
     PlanDocument,
-    ScheduleDocument,
-    ScheduleKind,
     WorkloadDocument,
 )
+from service.formats.documents.schedule import ScheduleDocument, ScheduleKind
 from tests.core.refusals import refusals
 
 PLAN = b"""

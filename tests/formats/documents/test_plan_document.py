@@ -7,8 +7,10 @@ import pytest
 
 from service.core.plans.check import check_plan
 from service.core.plans.plan import (
+    ActivationChange,
     Degrees,
     Dimension,
+    GivenStage,
     Partition,
     Placement,
     Plan,
@@ -17,6 +19,7 @@ from service.core.plans.plan import (
     Workload,
 )
 from service.core.plans.resolve import resolve
+from service.core.schedules.program import PairMode
 from service.formats.documents.plan import PlanDocument, to_core
 
 SMALLEST = """
@@ -188,3 +191,53 @@ def test_the_three_parts_of_every_plan(part: str) -> None:
     del document[part]
     with pytest.raises(msgspec.ValidationError, match=part):
         read(json.dumps(document))
+
+
+def test_schedule_fields_arrive_with_the_defaults_of_their_kind() -> None:
+    def schedule(**fields: object) -> Schedule:
+        return to_core(read(changed("schedule", fields))).schedule
+
+    assert schedule(kind="zb_v") == Schedule("zb_v", chunks_per_rank=2)
+    assert schedule(kind="zb_v", chunks_per_rank=1).chunks_per_rank == 1
+    grouped = schedule(kind="interleaved_1f1b", chunks_per_rank=3, group_size=5)
+    assert grouped == Schedule("interleaved_1f1b", chunks_per_rank=3, group_size=5)
+    assert schedule(kind="dualpipe", pair_mode="fused").pair_mode is PairMode.FUSED
+    order = ["0F0 2F0 2B0 0B0", "1F0 1B0"]
+    written = to_core(read(changed("schedule", {"kind": "explicit", "order": order})))
+    assert written.schedule.order == tuple(order)
+    assert written.degrees.pipeline == 2
+
+
+def test_pipeline_ranks_follow_from_the_stages_of_a_v() -> None:
+    document = json.loads(SMALLEST)
+    document["costs"]["stages"] *= 4
+    document["schedule"] = {"kind": "dualpipe_v"}
+    assert to_core(read(json.dumps(document))).degrees.pipeline == 4
+
+
+def test_costs_of_a_stage_arrive() -> None:
+    stage = {
+        "forward_seconds": 1,
+        "backward_input_seconds": 2,
+        "backward_weight_seconds": 3,
+        "pair_seconds": 5.5,
+        "activation_deltas": {
+            "forward_bytes": 10,
+            "backward_input_bytes": 2,
+            "backward_weight_bytes": -12,
+        },
+    }
+    (found,) = to_core(read(changed("costs.stages", [stage]))).stages or ()
+    assert found == GivenStage(
+        1.0,
+        backward_input_seconds=2.0,
+        backward_weight_seconds=3.0,
+        pair_seconds=5.5,
+        activation_deltas=ActivationChange(10, 2, -12),
+    )
+
+
+@pytest.mark.parametrize("text", ["0F0\n", "0F0,0B0", "0f0", "0X0", "F" * 1_000_001])
+def test_an_order_holds_words_of_operations_alone(text: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"schedule.order"):
+        read(changed("schedule", {"kind": "explicit", "order": [text]}))

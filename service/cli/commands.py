@@ -1,19 +1,24 @@
-"""The command line: the same use cases as over HTTP, on this machine's database.
+"""The `stagefare` command and what it does with plans and profiles."""
 
-Heavy imports stand inside the commands, so that `stagefare --help` answers at once.
-"""
-
-import asyncio
 import json
+import socket
 import sys
-from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from service.settings import Settings, SettingsError, read_settings
+from service.cli.running import (
+    Commands,
+    has_no_tokens,
+    migrated_settings,
+    with_backend,
+    with_services,
+)
+from service.cli.tokens import tokens
+from service.settings import is_loopback
 
 if TYPE_CHECKING:
     from service.app.imports import ProfileFile
@@ -22,12 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-T = TypeVar("T")
-
 EXAMPLE_PLAN = "gpt-two-hosts"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="stagefare")
 def main() -> None:
     """What a distributed training plan costs, before anyone books the cluster.
@@ -38,34 +44,52 @@ def main() -> None:
     """
 
 
+main.add_command(tokens)
+
+
 @main.command()
 @click.option("--check", is_flag=True, help="Do everything but serve, then exit.")
 @click.option("--with-examples", is_flag=True, help="Store the example documents, price one plan.")
 def serve(check: bool, with_examples: bool) -> None:
     """Migrate the database and serve the HTTP API."""
-    settings = _migrated_settings()
+    settings = migrated_settings()
+    is_open = with_backend(settings, has_no_tokens)
+    if is_open and not is_loopback(settings.host):
+        raise click.ClickException(
+            f"without tokens the service is open, so it serves on a loopback address only and not "
+            f"on {settings.host}: make a token first (stagefare tokens create --help)"
+        )
     if with_examples:
-        click.echo(_with_services(settings, _store_and_price_examples), nl=False)
+        click.echo(with_services(settings, _store_and_price_examples), nl=False)
     if check:
         return
     import uvicorn
 
     from service.main import create_app
 
+    listener = _listen(settings.host, settings.port)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     base = f"http://{host}:{settings.port}"
     click.echo(f"\nServing {base} (stop with Ctrl-C)")
     click.echo(f"  the contract  {base}/openapi.json")
     click.echo(f"  the plans     {base}/v1/plans")
     click.echo(f"  readiness     {base}/readyz")
-    uvicorn.run(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        log_level=settings.log_level.value,
-        access_log=False,
-        server_header=False,
+    if is_open:
+        click.echo("  access        open to this machine, as the team local, until the first token")
+    else:
+        click.echo("  access        with a token in the Authorization header")
+    server = uvicorn.Server(
+        uvicorn.Config(
+            create_app(settings),
+            log_level=settings.log_level.value,
+            access_log=False,
+            server_header=False,
+        )
     )
+    with listener, suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
+    if not server.started:
+        raise click.ClickException("the service did not start")
 
 
 @main.command()
@@ -76,12 +100,9 @@ def estimate(plan: str, patch: str | None, as_json: bool) -> None:
     """Price PLAN: a JSON file, - for standard input, or the name of a stored plan."""
     body: dict[str, Any] = {"plan": _plan_argument(plan)}
     if patch is not None:
-        try:
-            body["patch"] = json.loads(patch)
-        except ValueError as error:
-            raise click.ClickException(f"--patch is no JSON: {error}") from error
-    settings = _migrated_settings()
-    click.echo(_with_services(settings, lambda services: _estimate(services, body, as_json)))
+        body["patch"] = _json(patch, "--patch")
+    settings = migrated_settings()
+    click.echo(with_services(settings, lambda services: _estimate(services, body, as_json)))
 
 
 @main.command("import")
@@ -117,15 +138,15 @@ def import_(
     profile = ProfileFile(
         file.read_bytes(), microbatch_size=microbatch_size, device=device, precision=precision
     )
-    settings = _migrated_settings()
+    settings = migrated_settings()
     use = partial(_import, profile=profile, name=name, model_name=model_name, dry_run=dry_run)
-    click.echo(_with_services(settings, use))
+    click.echo(with_services(settings, use))
 
 
 @main.command()
 def migrate() -> None:
     """Bring the database to the schema of this version."""
-    _migrated_settings()
+    migrated_settings()
     click.echo("The database has the schema of this version.")
 
 
@@ -134,56 +155,35 @@ def openapi() -> None:
     """Print the OpenAPI document of the HTTP API."""
     from service.api.contract import openapi_bytes
 
-    sys.stdout.buffer.write(openapi_bytes())
+    click.echo(openapi_bytes(), nl=False)
 
 
 def _plan_argument(plan: str) -> Any:
     """A file's JSON, or the text itself as a reference."""
-    if plan != "-" and not Path(plan).is_file():
-        return plan
-    text = sys.stdin.read() if plan == "-" else Path(plan).read_text("utf-8")
+    if plan == "-":
+        return _json(sys.stdin.buffer.read(), "standard input")
+    try:
+        is_file = Path(plan).is_file()
+    except OSError:  # longer than the name of a file may be
+        is_file = False
+    return _json(Path(plan).read_bytes(), plan) if is_file else plan
+
+
+def _json(text: str | bytes, where: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
-        raise click.ClickException(f"{plan} is no JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise click.ClickException(f"{where} is no JSON: {error}") from error
 
 
-def _migrated_settings() -> Settings:
-    """The settings, with the database they name at the schema of this version."""
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket bound before anything is announced, so that a refused address is told at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        settings = read_settings()
-    except SettingsError as error:
-        raise click.ClickException("\n".join(error.problems)) from error
-    from service.store.migrate import upgrade
-
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    asyncio.run(upgrade(settings.database_url))
-    return settings
-
-
-def _with_services(settings: Settings, use: Callable[["Services"], Awaitable[T]]) -> T:
-    """Run one use of the services; what they refuse ends the command with every fault named."""
-    from service.app.errors import AppError
-    from service.core.errors import InvalidInput
-    from service.main import open_services
-    from service.web.problems import Problem, json_pointer
-
-    async def run() -> T:
-        async with open_services(settings) as services:
-            return await use(services)
-
-    try:
-        return asyncio.run(run())
-    except InvalidInput as error:
-        _refuse([f"{json_pointer(fault.path)}: {fault.detail}" for fault in error.faults])
-    except Problem as error:
-        _refuse([f"{fault.pointer}: {fault.detail}" for fault in error.errors] or [error.detail])
-    except AppError as error:
-        _refuse([error.detail])
-
-
-def _refuse(faults: list[str]) -> NoReturn:
-    raise click.ClickException("\n".join(["this can't be computed:", *faults]))
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, UnicodeError) as error:  # a name can be unfit for a look-up
+        reason = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"can't listen on {host}, port {port}: {reason}") from error
 
 
 async def _estimate(services: "Services", body: dict[str, Any], as_json: bool) -> str:

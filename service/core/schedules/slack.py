@@ -1,0 +1,104 @@
+"""How much later an operation may end without a later makespan, every rank's order held fixed."""
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+
+from service.core.schedules.kernels import latest_ends
+from service.core.schedules.program import OpKind
+from service.core.schedules.timeline import Timeline
+
+__all__ = ["LeastSlack", "Slack", "measure_slack"]
+
+Int64Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LeastSlack:
+    """The operation with the least slack of its stage and kind; of several the rank's first.
+
+    A fused pair belongs to the stage of its forward, as a kind of its own.
+    """
+
+    stage: int
+    kind: OpKind
+    microbatch: int
+    operation: int
+    picoseconds: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slack:
+    """Total slack in picoseconds, exact.
+
+    `operations` is (operations,). Each number holds for that operation alone: the operations of
+    one chain share the slack of the chain. `least` has one entry for each stage and kind that is
+    run, stage after stage, kinds in the order of their numbers.
+    """
+
+    operations: Int64Array
+    least: tuple[LeastSlack, ...]
+
+    @property
+    def by_stage(self) -> tuple[LeastSlack, ...]:
+        """The least of each stage, in stage order."""
+        stages = groupby(self.least, lambda entry: entry.stage)
+        return tuple(min(entries, key=_picoseconds) for _, entries in stages)
+
+    @property
+    def by_kind(self) -> tuple[LeastSlack, ...]:
+        """The least of each kind that is run, in the order of their numbers."""
+        kinds = groupby(sorted(self.least, key=lambda entry: entry.kind), lambda entry: entry.kind)
+        return tuple(min(entries, key=_picoseconds) for _, entries in kinds)
+
+
+def measure_slack(timeline: Timeline) -> Slack:
+    """Latest end minus end of every operation, from one pass against the topological order.
+
+    The latest end of an operation is the makespan where nothing follows it, and else the earliest
+    that what follows allows: the latest start of the rank's next operation, and the latest start of
+    each consumer on another rank less the latency of its transfer. An operation without slack lies
+    on a chain that sets the makespan.
+    """
+    program, run = timeline.program, timeline.run
+    latest = np.empty(program.operations, dtype=np.int64)
+    latest_ends(
+        program.order,
+        program.rank,
+        program.rank_offsets,
+        program.input_offsets,
+        program.inputs,
+        timeline.durations,
+        timeline.latencies,
+        timeline.makespan,
+        latest,
+    )
+    slack: Int64Array = latest - run.end
+    return Slack(slack, _least(timeline, slack))
+
+
+def _least(timeline: Timeline, slack: Int64Array) -> tuple[LeastSlack, ...]:
+    program = timeline.program
+    group = program.stage * len(OpKind) + program.kind
+    groups = program.stages * len(OpKind)
+    least = np.full(groups, np.iinfo(np.int64).max)
+    np.minimum.at(least, group, slack)
+    candidates = np.flatnonzero(slack == least[group])
+    place = np.full(groups, -1, dtype=np.int64)
+    place[group[candidates][::-1]] = candidates[::-1]  # of several the last written: the first
+    return tuple(
+        LeastSlack(
+            stage=int(program.stage[operation]),
+            kind=OpKind(program.kind[operation]),
+            microbatch=int(program.microbatch[operation]),
+            operation=operation,
+            picoseconds=int(slack[operation]),
+        )
+        for operation in place[place >= 0].tolist()
+    )
+
+
+def _picoseconds(entry: LeastSlack) -> int:
+    return entry.picoseconds

@@ -1,0 +1,139 @@
+"""The `schedule` of a plan document: in which order each rank runs its operations."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from service.core.plans.plan import Schedule
+from service.core.schedules.catalogue import schedule_family
+from service.core.schedules.program import PairMode
+from service.formats.documents.fields import (
+    MAX_MICROBATCHES,
+    MAX_ORDER_LENGTH,
+    MAX_STAGES,
+    or_none,
+)
+
+__all__ = ["ScheduleDocument", "ScheduleKind", "TransferMode", "schedule_to_core"]
+
+
+class ScheduleKind(StrEnum):
+    """The schedules a plan can ask for."""
+
+    FORWARD_ONLY = "forward_only"
+    GPIPE = "gpipe"
+    ONE_F_ONE_B = "1f1b"
+    INTERLEAVED_1F1B = "interleaved_1f1b"
+    LOOPED_BFS = "looped_bfs"
+    ZB_H1 = "zb_h1"
+    ZB_H2 = "zb_h2"
+    INTERLEAVED_ZERO_BUBBLE = "interleaved_zero_bubble"
+    ZB_V = "zb_v"
+    DUALPIPE = "dualpipe"
+    DUALPIPE_V = "dualpipe_v"
+    CHIMERA = "chimera"
+    PIPEDREAM = "pipedream"
+    PIPEDREAM_2BW = "pipedream_2bw"
+    EXPLICIT = "explicit"
+
+
+class TransferMode(StrEnum):
+    """How transfers between stages are charged. `latency`: each takes its own time, none waits."""
+
+    LATENCY = "latency"
+
+
+class ScheduleDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """In which order each rank runs its operations."""
+
+    kind: Annotated[ScheduleKind, Meta(description="The schedule", examples=["1f1b"])]
+    chunks_per_rank: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MAX_STAGES,
+                description="Stages on one pipeline rank. Any number for interleaved_1f1b, "
+                "looped_bfs and interleaved_zero_bubble; 2 for zb_v and dualpipe_v, 1 for the "
+                "others. When absent: 1, or 2 where it must be",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    group_size: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MAX_MICROBATCHES,
+                description="Microbatches that pass all chunks of a rank before the next ones, for "
+                "interleaved_1f1b and interleaved_zero_bubble: at least the ranks, a shorter last "
+                "group included, or all of them. When absent, microbatches over the number of "
+                "times that the ranks go into them: the ranks themselves where they divide them",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    pair_mode: (
+        Annotated[
+            PairMode,
+            Meta(
+                description="How dualpipe, dualpipe_v and explicit run a pair of a forward and a "
+                "backward: one after the other (serial), or as one operation that takes "
+                "pair_seconds (fused). When absent, fused where stages give pair_seconds"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    order: (
+        Annotated[
+            list[
+                Annotated[
+                    str,
+                    Meta(
+                        pattern=r"^[0-9FBIWR& ]*$(?!\n)",
+                        max_length=MAX_ORDER_LENGTH,
+                        description="Operations separated by spaces: stage, kind, microbatch",
+                    ),
+                ]
+            ],
+            Meta(
+                min_length=1,
+                max_length=MAX_STAGES,
+                description="What each pipeline rank runs, for kind explicit: F forward, B whole "
+                "backward, I and W its halves (inputs, weights), R recompute, 0F3&7B1 a pair. "
+                "Without R, one is put before each backward where stages recompute",
+                examples=[["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"]],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    transfer_mode: (
+        Annotated[
+            TransferMode,
+            Meta(description="How transfers are charged; latency when absent"),
+        ]
+        | UnsetType
+    ) = UNSET
+    recompute_before_gradient: (
+        Annotated[
+            bool,
+            Meta(description="Recompute while the gradient is still on its way; false when absent"),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+def schedule_to_core(document: ScheduleDocument) -> Schedule:
+    """The schedule with its defaults, unchecked."""
+    kind, order = document.kind.value, or_none(document.order)
+    return Schedule(
+        kind=kind,
+        chunks_per_rank=or_none(document.chunks_per_rank) or schedule_family(kind).chunks or 1,
+        transfer_mode=(or_none(document.transfer_mode) or TransferMode.LATENCY).value,
+        recompute_before_gradient=or_none(document.recompute_before_gradient) or False,
+        group_size=or_none(document.group_size),
+        pair_mode=or_none(document.pair_mode),
+        order=None if order is None else tuple(order),
+    )

@@ -1,0 +1,34 @@
+"""Random plans of every schedule, and of orders nobody would think of, with their timelines."""
+
+import random
+from collections.abc import Iterator
+
+from service.core.schedules.catalogue import SCHEDULES
+from service.core.schedules.timeline import Timeline
+from tests.core.schedules.event_simulator import Plan, random_legal_plan, random_plan
+from tests.core.schedules.plans import named_program, plan_program, plan_timeline
+
+__all__ = ["random_cases"]
+
+
+def random_cases(
+    rng: random.Random, count: int, *, unit: int = 1
+) -> Iterator[tuple[Plan, Timeline]]:
+    """So many reference plans with the service's timeline of each; times are multiples of `unit`.
+
+    Small programs with uneven times, many ties and zeros; fused pairs where the schedule has them.
+    """
+    while count > 0:
+        schedule = rng.choice([*SCHEDULES, ""])
+        if schedule:
+            plan = random_plan(rng, schedule, fused=rng.random() < 0.5)
+        else:
+            plan = random_legal_plan(rng)
+        plan.durations = {k: [t * unit for t in times] for k, times in plan.durations.items()}
+        plan.forward = [time * unit for time in plan.forward]
+        plan.backward = [time * unit for time in plan.backward]
+        program = named_program(plan, schedule) if schedule else plan_program(plan)
+        line = plan_timeline(plan, program)
+        if line is not None:
+            count -= 1
+            yield plan, line

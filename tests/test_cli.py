@@ -1,0 +1,113 @@
+"""Commands that can't do what they are asked say why in words, and never with a traceback."""
+
+import json
+import socket
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from service.cli import main
+from service.cli.running import Commands
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A data folder of the test's own, and nothing of the caller's settings."""
+    return {
+        "STAGEFARE_DATA_DIR": str(tmp_path / "data"),
+        "STAGEFARE_DATABASE_URL": "",
+        "STAGEFARE_HOST": "",
+    }
+
+
+def refusal(environment: dict[str, str], *arguments: str, typed: bytes = b"") -> str:
+    """What a command that fails says on standard error."""
+    result = CliRunner().invoke(main, arguments, env=environment, input=typed)
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: ")
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"costs"', b"\xff\xfe{}", b"[" * 100_000, b'{"a":' + b"9" * 5000 + b"}"],
+    ids=["empty", "cut off", "no text", "deep", "long number"],
+)
+def test_a_plan_that_is_no_json_is_named(
+    environment: dict[str, str], tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "plan.json"
+    file.write_bytes(content)
+    assert f"{file} is no JSON: " in refusal(environment, "estimate", str(file))
+    assert "standard input is no JSON: " in refusal(environment, "estimate", "-", typed=content)
+
+
+@pytest.mark.parametrize("patch", ["", "{", "[" * 100_000])
+def test_a_patch_that_is_no_json_is_named(environment: dict[str, str], patch: str) -> None:
+    assert "--patch is no JSON: " in refusal(environment, "estimate", "mine", "--patch", patch)
+
+
+def test_what_is_neither_a_file_nor_a_reference_is_refused(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    for plan in ("a" * 5000, str(tmp_path), "no/such/file.json", "\udcff"):
+        assert "this can't be done" in refusal(environment, "estimate", plan)
+
+
+def test_text_that_no_database_holds_is_refused(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "graph.txt"
+    file.write_text(
+        "n -- Linear -- forward_compute_time=1.0, backward_compute_time=1.0, "
+        "activation_size=4.0, parameter_size=4.0\n"
+    )
+    options = ("--name", "mine", "--microbatch-size", "1", "--device", "\udcff")
+    assert "/device: " in refusal(environment, "import", str(file), *options)
+
+
+def test_a_folder_that_can_not_be_made_is_told(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    assert "can't be migrated" in refusal(environment, "migrate")
+
+
+def test_a_database_that_does_not_answer_is_told_without_its_password(
+    environment: dict[str, str],
+) -> None:
+    environment["STAGEFARE_DATABASE_URL"] = "postgresql://u:secret@127.0.0.1:1/d"
+    said = refusal(environment, "serve", "--check")
+    assert "can't be migrated" in said
+    assert "secret" not in said
+
+
+def test_an_address_in_use_is_told_before_anything_is_announced(
+    environment: dict[str, str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        environment["STAGEFARE_PORT"] = str(taken.getsockname()[1])
+        result = CliRunner().invoke(main, ["serve"], env=environment)
+    assert result.exit_code == 1
+    assert "in use" in result.stderr
+    assert "Serving" not in result.stdout
+
+
+def test_what_the_machine_refuses_is_one_line() -> None:
+    @click.group(cls=Commands)
+    def group() -> None: ...
+
+    @group.command()
+    def read() -> None:
+        raise PermissionError(13, "Permission denied", "graph.txt")
+
+    result = CliRunner().invoke(group, ["read"])
+    assert result.exit_code == 1
+    assert result.stderr == "Error: [Errno 13] Permission denied: 'graph.txt'\n"
+
+
+def test_the_contract_is_printed_as_it_is() -> None:
+    result = CliRunner().invoke(main, ["openapi"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout_bytes)["openapi"] == "3.1.0"
