@@ -54,7 +54,7 @@ def test_what_is_neither_a_file_nor_a_reference_is_refused(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     for plan in ("a" * 5000, str(tmp_path), "no/such/file.json", "\udcff"):
-        assert "this can't be done" in refusal(environment, "estimate", plan)
+        assert "there is no file" in refusal(environment, "estimate", plan)
 
 
 def test_text_that_no_database_holds_is_refused(

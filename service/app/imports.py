@@ -130,7 +130,7 @@ def _format_of(file: ProfileFile) -> _ImportFormat:
         return named
     recognised = next((each for each in _FORMATS if each.recognises(file.content)), None)
     if recognised is None:
-        detail = f"the file is in no format that is recognised ({names}); name it in `format`"
+        detail = f"the file is in no format that is read here; known are: {names}"
         raise InvalidInput([Fault(FaultCode.UNREADABLE, ("file",), detail)])
     return recognised
 

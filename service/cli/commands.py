@@ -160,13 +160,22 @@ def openapi() -> None:
 
 def _plan_argument(plan: str) -> Any:
     """A file's JSON, or the text itself as a reference."""
+    from service.app.references import parse_reference
+
     if plan == "-":
         return _json(sys.stdin.buffer.read(), "standard input")
     try:
         is_file = Path(plan).is_file()
     except OSError:  # longer than the name of a file may be
         is_file = False
-    return _json(Path(plan).read_bytes(), plan) if is_file else plan
+    if is_file:
+        return _json(Path(plan).read_bytes(), plan)
+    if parse_reference(plan) is None:
+        shown = plan[:100].encode(errors="replace").decode()
+        raise click.ClickException(
+            f"there is no file {shown!r}, and it is no name of a stored plan"
+        )
+    return plan
 
 
 def _json(text: str | bytes, where: str) -> Any:

@@ -196,6 +196,7 @@ def _paths(estimate: Estimate) -> list[str]:
 def _iteration(estimate: Estimate) -> Table:
     bubble, cadence = estimate.bubble, estimate.cadence
     table = _table("\nIteration", "", "", "", left=3)
+    table.columns[2].no_wrap = False  # notes give way, numbers do not
     predicted = f"{bubble.idle_fraction:.2%} idle"
     if estimate.iteration == bubble.makespan:
         table.add_row("prediction", readable_time(bubble.makespan), predicted)

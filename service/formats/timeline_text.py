@@ -84,10 +84,11 @@ def _refuse_if_large(slots: int, rows: int, slot: int) -> None:
     faults = []
     if slots > MAX_SLOTS:
         detail = (
-            f"a table has at most {MAX_SLOTS} slots; these times share no longer slot than "
-            f"{readable_time(slot)}, which makes {slots}: choose a shorter window, or the SVG"
+            f"a slot table is for times that are multiples of one slot, {MAX_SLOTS} slots at the "
+            f"most; these share no longer slot than {readable_time(slot)}, which makes {slots}: "
+            "take the SVG or the CSV, or a shorter part of a plan of equal slots"
         )
-        faults.append(Fault(FaultCode.OUT_OF_RANGE, ("window",), detail))
+        faults.append(Fault(FaultCode.OUT_OF_RANGE, (), detail))
     if rows > MAX_ROWS:
         detail = f"a table has at most {MAX_ROWS} ranks; got {rows}: choose fewer"
         faults.append(Fault(FaultCode.OUT_OF_RANGE, ("ranks",), detail))

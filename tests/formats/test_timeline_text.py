@@ -77,7 +77,7 @@ def test_stages_are_named_where_a_rank_has_several() -> None:
 
 
 def test_times_without_a_common_slot_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"at most 400 slots.*1 ns.*choose a shorter window"):
+    with pytest.raises(InvalidInput, match=r"400 slots at the most.*1 ns.*take the SVG"):
         timeline_text(timeline("gpipe", 4, [10**9, 10**9 + 10**3], [10**9, 10**9]))
 
 

@@ -164,6 +164,7 @@ def price(
             f"no physical path joins {pair.source_device} (rank {pair.source_rank}) and "
             f"{pair.target_device} (rank {pair.target_rank}) both ways"
         ) + (f", nor {more} more rank pairs" if more else "")
+        detail += ": hosts are joined by the topology's fabric, or by links to common switches"
         faults.append(Fault(FaultCode.UNREACHABLE, ("placement",), detail))
     if faults:
         raise InvalidInput(faults)

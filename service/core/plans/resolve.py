@@ -250,6 +250,9 @@ def _schedule_assumptions(plan: Plan, boundaries: tuple[Boundary, ...]) -> list[
         said.append(statements.DRAINED_RUN)
     if family.directions > 1:
         said.append(statements.TWO_COPIES)
+    any_chunks = family.chunks is None and not family.takes_order
+    if any_chunks and plan.schedule.chunks_per_rank == 1:
+        said.append(statements.ONE_CHUNK)
     timed = any(stage.pair_seconds is not None for stage in plan.stages or ())
     if family.has_pairs and pair_mode(plan) is PairMode.FUSED and not timed:
         said.append(statements.FUSED_PAIRS_SUMMED)

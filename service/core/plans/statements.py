@@ -18,6 +18,7 @@ __all__ = [
     "LOADER_TIME",
     "LOADS_AT_EACH_STAGE",
     "MEMORY",
+    "ONE_CHUNK",
     "OPTIMIZER_STEP",
     "PHYSICAL_PATHS",
     "PINNED_PATHS",
@@ -64,6 +65,10 @@ LOADS_AT_EACH_STAGE = Statement(
 )
 PINNED_PATHS = Statement(
     "pinned_paths", "each rank pair uses one pinned path; other paths of equal cost stay unused"
+)
+ONE_CHUNK = Statement(
+    "one_chunk",
+    "chunks_per_rank is 1, so nothing is interleaved: with 2 or more, a rank holds several stages",
 )
 RECOMPUTE_IGNORED = Statement("recompute_ignored", "without a backward nothing is computed again")
 TWO_COPIES = Statement(

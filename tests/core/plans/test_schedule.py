@@ -252,3 +252,21 @@ def test_faults_are_plain_values() -> None:
     assert [(fault.path, fault.detail) for fault in faults] == [
         (("workload", "microbatches"), "a multiple of the 4 ranks, such as 4 or 8; got 6")
     ]
+
+
+def test_an_interleaved_schedule_of_one_chunk_says_that_nothing_is_interleaved() -> None:
+    stages = tuple(GivenStage(0.1, 0.2) for _ in range(4))
+    for kind, chunks, said in (
+        ("interleaved_1f1b", 1, True),
+        ("looped_bfs", 1, True),
+        ("interleaved_1f1b", 2, False),
+        ("1f1b", 1, False),
+    ):
+        plan = Plan(
+            degrees=Degrees(pipeline=4 // chunks),
+            workload=Workload(microbatches=8),
+            schedule=Schedule(kind=kind, chunks_per_rank=chunks),
+            stages=stages,
+        )
+        codes = {statement.code for statement in resolve(plan).assumptions}
+        assert ("one_chunk" in codes) == said
