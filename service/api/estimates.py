@@ -25,8 +25,13 @@ from service.app import estimates
 from service.app.estimates import EstimateQuestion
 from service.app.ports import Scope
 from service.app.pricing import Priced, price
-from service.core.estimates.estimate import estimate_plan, plan_live_activations
+from service.core.estimates.estimate import (
+    estimate_plan,
+    other_microbatch_counts,
+    plan_live_activations,
+)
 from service.core.schedules.bubble import measure_bubble
+from service.core.schedules.cadence import measure_cadence
 from service.core.schedules.selection import Selection
 from service.core.schedules.slack import measure_slack
 from service.formats.chrome_trace import chrome_trace
@@ -209,14 +214,15 @@ def _draw_csv(priced: Priced, _digest: str, selection: Selection) -> bytes:
 
 
 def _draw_svg(priced: Priced, _digest: str, selection: Selection) -> bytes:
-    estimate = estimate_plan(priced.simulated)
+    timeline = priced.simulated.timeline
+    counts, _ = other_microbatch_counts(priced.simulated)
     return timeline_svg(
-        priced.simulated.timeline,
+        timeline,
         selection,
-        bubble=estimate.bubble,
-        live=estimate.live,
-        cadence=estimate.cadence,
-        effects=estimate.other_microbatch_counts or (),
+        bubble=measure_bubble(timeline),
+        live=plan_live_activations(priced.simulated),
+        cadence=measure_cadence(timeline),
+        effects=counts or (),
     ).encode()
 
 

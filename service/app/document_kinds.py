@@ -11,7 +11,8 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from service.app.ports import DocumentKind, MeasurementRow, Revision, TopologySummary
-from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.app.references import NamedReference
+from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.estimates.work import work_of
 from service.core.plans.check import check_plan
 from service.core.profiles.profile import Profile
@@ -31,7 +32,6 @@ __all__ = [
     "DOCUMENT_TYPES",
     "DocumentType",
     "Examined",
-    "NamedReference",
     "measurement_rows",
     "references_of",
 ]
@@ -45,15 +45,6 @@ class Examined:
     warnings: tuple[str, ...] = ()
     topology: TopologySummary | None = None
     profile: Profile | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NamedReference:
-    """A reference inside a document, and where it stands."""
-
-    kind: DocumentKind
-    reference: str
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,12 @@ from service.app.document_kinds import (
     DOCUMENT_TYPES,
     DocumentType,
     Examined,
-    NamedReference,
     measurement_rows,
     references_of,
 )
 from service.app.errors import NotFound, PreconditionFailed
 from service.app.ports import DocumentKind, NewRevision, Revision, RevisionHeading, UnitOfWork
-from service.app.references import find, resolve_in_path, singular, unknown_reference
+from service.app.references import NamedReference, find_all, resolve_in_path, singular
 from service.app.services import Services
 from service.core.errors import Fault, InvalidInput, WorkBudgetExceeded
 from service.formats.documents.canonical import canonical_bytes, digest
@@ -111,11 +110,7 @@ async def check(services: Services, kind: DocumentKind, document: Struct) -> Che
     if isinstance(outcome, Checked):
         return outcome
     async with services.storage.reading() as unit:
-        unknown = [
-            unknown_reference(reference.kind, reference.reference, reference.path)
-            for reference in outcome.references
-            if await find(unit, reference.kind, reference.reference, new=True) is None
-        ]
+        _, unknown = await find_all(unit, outcome.references, new=True)
     raise InvalidInput([*outcome.faults, *unknown])
 
 
@@ -171,17 +166,10 @@ async def _pins(
     unit: UnitOfWork, references: Sequence[NamedReference]
 ) -> tuple[tuple[str, str], ...]:
     """What the references stand for at this moment, as pins."""
-    faults: list[Fault] = []
-    pins: list[tuple[str, str]] = []
-    for reference in references:
-        revision = await find(unit, reference.kind, reference.reference, new=True)
-        if revision is None:
-            faults.append(unknown_reference(reference.kind, reference.reference, reference.path))
-        else:
-            pins.append((singular(reference.kind), revision.reference))
+    found, faults = await find_all(unit, references, new=True)
     if faults:
         raise InvalidInput(faults)
-    return tuple(pins)
+    return tuple((singular(reference.kind), revision.reference) for reference, revision in found)
 
 
 def _require(permits: Precondition, visible: Revision | None, what: str) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from service.app.document_kinds import NamedReference, references_of
+from service.app.document_kinds import references_of
 from service.app.patching import apply_patch, locate
 from service.app.ports import DocumentKind, Revision
-from service.app.references import find, resolve, unknown_reference
+from service.app.references import NamedReference, find_all, resolve
 from service.app.services import Services
 from service.core.errors import InvalidInput
 from service.core.estimates.simulation import SimulatedPlan, represented, simulate_plan
@@ -176,16 +176,8 @@ async def _read(
 ) -> list[tuple[NamedReference, Revision]]:
     if not references:
         return []
-    found, faults = [], []
     async with services.storage.reading() as unit:
-        for reference in references:
-            revision = await find(unit, reference.kind, reference.reference)
-            if revision is None:
-                faults.append(
-                    unknown_reference(reference.kind, reference.reference, reference.path)
-                )
-            else:
-                found.append((reference, revision))
+        found, faults = await find_all(unit, references)
     if faults:
         with locate(question.plan, question.patch):
             raise InvalidInput(faults)

@@ -1,6 +1,7 @@
 """References to stored documents: `name` (the newest at that moment) or `name@3`."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from service.app.errors import NotFound
@@ -8,8 +9,10 @@ from service.app.ports import DocumentKind, Revision, UnitOfWork
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 
 __all__ = [
+    "NamedReference",
     "Reference",
     "find",
+    "find_all",
     "parse_name",
     "parse_reference",
     "resolve",
@@ -18,7 +21,7 @@ __all__ = [
     "unknown_reference",
 ]
 
-# Ten digits at most: a longer number can't be a revision, and the database would not take it.
+# Nine digits at most: a longer number can't be a revision, and the database would not take it.
 REFERENCE = re.compile(r"(?P<name>[a-z][a-z0-9-]{0,62})(?:@(?P<number>[1-9][0-9]{0,8}))?")
 NAME_RULE = "a lower-case letter followed by up to 62 lower-case letters, digits or hyphens"
 
@@ -39,6 +42,15 @@ class Reference:
 
     def __str__(self) -> str:
         return self.name if self.number is None else f"{self.name}@{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedReference:
+    """A reference inside a document, and where it stands."""
+
+    kind: DocumentKind
+    reference: str
+    path: Path
 
 
 def singular(kind: DocumentKind) -> str:
@@ -77,6 +89,20 @@ async def find(
         if newest is None or newest.number == reference.number:
             return newest
     return await unit.documents.find(kind, reference.name, reference.number)
+
+
+async def find_all(
+    unit: UnitOfWork, references: Iterable[NamedReference], *, new: bool = False
+) -> tuple[list[tuple[NamedReference, Revision]], list[Fault]]:
+    """What a document's references stand for, and a fault for each that stands for nothing."""
+    found, faults = [], []
+    for reference in references:
+        revision = await find(unit, reference.kind, reference.reference, new=new)
+        if revision is None:
+            faults.append(unknown_reference(reference.kind, reference.reference, reference.path))
+        else:
+            found.append((reference, revision))
+    return found, faults
 
 
 async def resolve(

@@ -5,7 +5,14 @@ from typing import Any
 
 import httpx
 
-__all__ = ["CALCULATIONS", "FOUR_LINES", "cadence_plan", "store_documents", "two_host_plan"]
+__all__ = [
+    "CALCULATIONS",
+    "DOCUMENTS",
+    "FOUR_LINES",
+    "cadence_plan",
+    "store_documents",
+    "two_host_plan",
+]
 
 CALCULATIONS = (
     "cadence",
@@ -29,7 +36,7 @@ FOUR_LINES: dict[str, Any] = {
 
 _LAYERS = [f"layer{i}" for i in range(4)]
 
-_DOCUMENTS: dict[str, Any] = {
+DOCUMENTS: dict[str, Any] = {
     "topologies/two-hosts": {
         "hosts": [{"name": "host", "count": 2, "design": "dgx-h100"}],
         "fabric": {"kind": "rail_optimised", "spines": 1},
@@ -92,6 +99,6 @@ def two_host_plan(*devices: str) -> dict[str, Any]:
 
 async def store_documents(client: httpx.AsyncClient) -> None:
     """A topology of two hosts, a model of four layers and a profile of it."""
-    for path, document in _DOCUMENTS.items():
+    for path, document in DOCUMENTS.items():
         response = await client.put(f"/v1/{path}", json=document)
         assert response.status_code in {200, 201}, response.text

@@ -1,6 +1,5 @@
 """Documents that the tests of pricing store and send."""
 
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -10,19 +9,12 @@ from service.app.documents import put
 from service.app.ports import DocumentKind, Revision
 from service.app.services import Services
 from service.formats.documents.plan import PlanDocument
+from tests.api.price_requests import DOCUMENTS, FOUR_LINES, two_host_plan
 
 __all__ = ["INLINE_PLAN", "decode_plan", "inline_plan", "store_chain", "stored"]
 
-INLINE_PLAN: dict[str, Any] = {
-    "costs": {
-        "stages": [
-            {"forward_seconds": 0.006, "backward_seconds": 0.012},
-            {"forward_seconds": 0.006, "backward_seconds": 0.012},
-        ]
-    },
-    "schedule": {"kind": "1f1b"},
-    "workload": {"microbatches": 8},
-}
+# The smallest plan, as it is sent over HTTP as well.
+INLINE_PLAN = FOUR_LINES
 
 
 def decode_plan(value: Any) -> PlanDocument:
@@ -43,64 +35,8 @@ async def stored(services: Services, kind: DocumentKind, name: str, document: An
 
 async def store_chain(services: Services) -> None:
     """A topology, a model of four layers, a profile of it and a plan that uses all three."""
-    await stored(
-        services,
-        DocumentKind.TOPOLOGY,
-        "two-hosts",
-        {
-            "hosts": [{"name": "host", "count": 2, "design": "dgx-h100"}],
-            "fabric": {"kind": "rail_optimised", "spines": 1},
-        },
-    )
-    layers = [f"layer{i}" for i in range(4)]
-    await stored(
-        services,
-        DocumentKind.MODEL,
-        "chain",
-        {
-            "layers": [{"name": name, "kind": "block"} for name in layers],
-            "tensors": [
-                {
-                    "name": f"{source}.out",
-                    "producer": source,
-                    "consumers": [target],
-                    "shape": ["microbatch", "sequence", 1024],
-                    "dtype": "bf16",
-                }
-                for source, target in pairwise(layers)
-            ],
-        },
-    )
-    await stored(
-        services,
-        DocumentKind.PROFILE,
-        "chain-h100",
-        {
-            "device": "H100",
-            "measurements": [
-                {
-                    "layer": "layer*",
-                    "microbatch_size": size,
-                    "sequence_length": 1024,
-                    "forward_seconds": 0.001 * size,
-                    "backward_seconds": 0.002 * size,
-                    "saved_activation_bytes": 1000 * size,
-                }
-                for size in (1, 2)
-            ],
-        },
-    )
-    await stored(
-        services,
-        DocumentKind.PLAN,
-        "chain-plan",
-        {
-            "topology": "two-hosts",
-            "costs": {"model": "chain", "profile": "chain-h100"},
-            "workload": {"microbatches": 8, "microbatch_size": 1, "sequence_length": 1024},
-            "parallelism": {"pipeline": 2},
-            "partition": {"layers_per_stage": [2, 2]},
-            "schedule": {"kind": "1f1b"},
-            "placement": {"devices": ["host0/gpu0", "host1/gpu0"]},
-        },
-    )
+    for path, document in DOCUMENTS.items():
+        kind, _, name = path.partition("/")
+        await stored(services, DocumentKind(kind), name, document)
+    plan = two_host_plan("host0/gpu0", "host1/gpu0")
+    await stored(services, DocumentKind.PLAN, "chain-plan", plan)

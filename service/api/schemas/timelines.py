@@ -11,7 +11,7 @@ from service.core.schedules.selection import Selection
 from service.core.schedules.slack import measure_slack
 from service.core.schedules.stage_times import operation_kinds
 from service.core.schedules.timeline import Timeline
-from service.core.units import to_seconds
+from service.core.units import PICOSECONDS_PER_SECOND, to_seconds
 
 __all__ = [
     "MAX_TIMELINE_OPERATIONS",
@@ -81,8 +81,8 @@ def timeline_selection(
         ranks=None if ranks is None else frozenset(int(rank) for rank in ranks.split(",")),
         first_microbatch=first_microbatch,
         last_microbatch=last_microbatch,
-        start=None if start_seconds is None else round(start_seconds * 1e12),
-        end=None if end_seconds is None else round(end_seconds * 1e12),
+        start=None if start_seconds is None else round(start_seconds * PICOSECONDS_PER_SECOND),
+        end=None if end_seconds is None else round(end_seconds * PICOSECONDS_PER_SECOND),
     )
 
 

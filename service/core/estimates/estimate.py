@@ -22,6 +22,7 @@ __all__ = [
     "Estimate",
     "cadence_left_out",
     "estimate_plan",
+    "other_microbatch_counts",
     "plan_live_activations",
 ]
 
@@ -56,33 +57,7 @@ def estimate_plan(simulated: SimulatedPlan) -> Estimate:
     timeline = simulated.timeline
     cadence = measure_cadence(timeline)
     path = find_critical_path(timeline)
-    effects, left_out = None, [*cadence_left_out(cadence)]
-    if resolved.held_fixed == "global_batch_size":
-        left_out.append(
-            Statement(
-                "other_microbatch_counts",
-                "the global batch is held fixed, so another number of microbatches has another "
-                "size, whose stage times these are not",
-            )
-        )
-    elif not is_drained(simulated):
-        left_out.append(
-            Statement(
-                "other_microbatch_counts",
-                "the pipeline is never drained, so a microbatch takes the pace of the steady state "
-                "however many an iteration has",
-            )
-        )
-    else:
-        effects = effects_of_microbatches(timeline)
-        if effects[-1].microbatches == timeline.program.microbatches:
-            left_out.append(
-                Statement(
-                    "other_microbatch_counts",
-                    "twice as many microbatches: the schedule refuses that count, or it is too "
-                    "much to simulate",
-                )
-            )
+    counts, counts_left_out = other_microbatch_counts(simulated)
     update = plan_family(resolved.plan).update
     return Estimate(
         simulated=simulated,
@@ -96,9 +71,38 @@ def estimate_plan(simulated: SimulatedPlan) -> Estimate:
         critical_path=path,
         slack=measure_slack(timeline),
         sensitivity=measure_sensitivity(timeline, path),
-        other_microbatch_counts=effects,
-        not_represented=tuple(left_out),
+        other_microbatch_counts=counts,
+        not_represented=(*cadence_left_out(cadence), *counts_left_out),
     )
+
+
+def other_microbatch_counts(
+    simulated: SimulatedPlan,
+) -> tuple[tuple[MicrobatchEffect, ...] | None, tuple[Statement, ...]]:
+    """What other numbers of microbatches would do, and what can't be said of them.
+
+    None where the count fixes the size of a microbatch, and where the pipeline is never drained.
+    """
+    if simulated.resolved.held_fixed == "global_batch_size":
+        return None, _counts_left_out(
+            "the global batch is held fixed, so another number of microbatches has another "
+            "size, whose stage times these are not"
+        )
+    if not is_drained(simulated):
+        return None, _counts_left_out(
+            "the pipeline is never drained, so a microbatch takes the pace of the steady state "
+            "however many an iteration has"
+        )
+    effects = effects_of_microbatches(simulated.timeline)
+    if effects[-1].microbatches > simulated.timeline.program.microbatches:
+        return effects, ()
+    return effects, _counts_left_out(
+        "twice as many microbatches: the schedule refuses that count, or it is too much to simulate"
+    )
+
+
+def _counts_left_out(detail: str) -> tuple[Statement, ...]:
+    return (Statement("other_microbatch_counts", detail),)
 
 
 def cadence_left_out(cadence: Cadence) -> tuple[Statement, ...]:

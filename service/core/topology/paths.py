@@ -25,7 +25,6 @@ from service.core.topology.cluster import Cluster, Link, LinkKind, Vertex, Verte
 
 __all__ = [
     "MAX_COUNTED_PATHS",
-    "PATH_ASSUMPTIONS",
     "ROUTING_DISTANCE",
     "PathFinder",
     "PhysicalPath",
@@ -41,11 +40,6 @@ ROUTING_DISTANCE: Mapping[LinkKind, int] = MappingProxyType(
         LinkKind.FABRIC: 1,
         LinkKind.OTHER: 1,
     }
-)
-
-PATH_ASSUMPTIONS = (
-    "each pair of devices uses one pinned path; equal-cost paths are counted, not used",
-    "no GPU forwards traffic of others, over NVLink or otherwise",
 )
 
 MAX_COUNTED_PATHS = 1_000_000
