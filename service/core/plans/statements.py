@@ -64,7 +64,9 @@ LOADS_AT_EACH_STAGE = Statement(
     "inputs from outside are loaded at each stage that consumes them, and cross no boundary",
 )
 PINNED_PATHS = Statement(
-    "pinned_paths", "each rank pair uses one pinned path; other paths of equal cost stay unused"
+    "pinned_paths",
+    "each rank pair keeps to one path; among paths of equal cost its destination decides, as in "
+    "static routing, and never the load",
 )
 ONE_CHUNK = Statement(
     "one_chunk",

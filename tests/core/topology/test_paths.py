@@ -8,7 +8,8 @@ from service.core.errors import FaultCode, InvalidInput
 from service.core.topology.bounds import transfer_lower_bound_seconds
 from service.core.topology.cluster import Cluster, LinkKind, VertexKind
 from service.core.topology.expand import expand
-from service.core.topology.paths import MAX_COUNTED_PATHS, PathFinder, PhysicalPath
+from service.core.topology.paths import PathFinder, PhysicalPath
+from service.core.topology.routing import MAX_COUNTED_PATHS, Router
 from service.core.topology.spec import (
     ClusterSpec,
     DeviceSpec,
@@ -22,9 +23,13 @@ from service.core.topology.spec import (
 )
 
 
-def hosts(design: str, count: int, fabric: FabricSpec | None = None) -> PathFinder:
+def expanded(design: str, count: int, fabric: FabricSpec | None = None) -> Cluster:
     spec = ClusterSpec(hosts=(HostSpec(name="host", count=count, design=design),), fabric=fabric)
-    return PathFinder(expand(spec).cluster)
+    return expand(spec).cluster
+
+
+def hosts(design: str, count: int, fabric: FabricSpec | None = None) -> PathFinder:
+    return PathFinder(expanded(design, count, fabric))
 
 
 def found(finder: PathFinder, source: str, target: str) -> PhysicalPath:
@@ -89,9 +94,10 @@ def test_across_hosts_on_one_rail() -> None:
 
 def test_across_rails_over_a_spine() -> None:
     path = found(hosts("dgx-h100", 2, RailOptimised(spines=2)), "host0/gpu3", "host1/gpu6")
+    # Two NICs at each rail switch: host1/nic6 is number 13, and 13 mod 2 is 1.
     assert path.vertices == (
         *("host0/gpu3", "host0/pcie3", "host0/nic3"),
-        *("rail3", "spine0", "rail6"),
+        *("rail3", "spine1", "rail6"),
         *("host1/nic6", "host1/pcie6", "host1/gpu6"),
     )
     assert path.equal_cost_alternatives == 1
@@ -214,7 +220,7 @@ def test_no_other_host_is_entered() -> None:
     assert PathFinder(expand(spec).cluster).path("a/gpu0", "b/gpu0") is None
 
 
-def test_distance_then_width_then_names_decide() -> None:
+def test_distance_then_width_then_the_destination_decide() -> None:
     direct = [("a/gpu0", "w", 1e9), ("w", "b/gpu0", 1e9)]
     longer = [("a/gpu0", "p", 9e9), ("p", "q", 9e9), ("q", "b/gpu0", 9e9)]
     wider = [("a/gpu0", "x", 3e9), ("x", "b/gpu0", 2e9)]
@@ -224,7 +230,8 @@ def test_distance_then_width_then_names_decide() -> None:
     for edges in choices:
         path = found(PathFinder(switched(edges)), "a/gpu0", "b/gpu0")
         via.append((path.vertices[1:-1], path.equal_cost_alternatives))
-    assert via == [(("w",), 0), (("w",), 0), (("x",), 0), (("v",), 1)]
+    # b/gpu0 is destination number 1 (a/gpu0 is number 0), so it takes the second of v and x.
+    assert via == [(("w",), 0), (("w",), 0), (("x",), 0), (("x",), 1)]
 
 
 def test_a_socket_is_far() -> None:
@@ -298,7 +305,9 @@ def test_counting_alternatives_stops_at_a_limit() -> None:
     edges += [(end, "b/gpu0", 1e9) for end in layers[-1]]
     path = found(PathFinder(switched(edges)), "a/gpu0", "b/gpu0")
     assert path.equal_cost_alternatives == MAX_COUNTED_PATHS
-    assert path.vertices[1:-1] == tuple(layer[0] for layer in layers)
+    # b/gpu0 is destination number 1: in binary one 1, at the first choice, and then zeros.
+    first, *others = layers
+    assert path.vertices[1:-1] == (first[1], *(layer[0] for layer in others))
 
 
 def test_asking_again_gives_the_same_path() -> None:
@@ -310,8 +319,27 @@ def test_a_search_does_not_grow_with_the_hosts_it_may_not_enter() -> None:
     """The vertices that a search reaches are counted, so that no clock is needed."""
     reached = []
     for count in (4, 64):
-        finder = hosts("dgx-h100", count, RailOptimised(spines=2))
-        ends = (finder._number["host0/gpu0"], finder._number["host3/gpu5"])
-        views = (-1, finder._host[ends[0]], finder._host[ends[1]])
-        reached.append(len(finder._distances(*ends, views)))
+        router = Router(expanded("dgx-h100", count, RailOptimised(spines=2)))
+        ends = router.number["host0/gpu0"], router.number["host3/gpu5"]
+        views = (-1, *(router._host[end] for end in ends))
+        reached.append(len(router._distances(*ends, views)))
     assert reached[0] == reached[1]
+
+
+def test_hosts_that_are_wired_alike_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The searches are counted: between hosts of one rail fabric there is one a pair of GPUs."""
+    searched = []
+    search = Router._search
+
+    def counted(router: Router, source: int, target: int, within: tuple[int, ...]) -> object:
+        searched.append((router.names[source], router.names[target]))
+        return search(router, source, target, within)
+
+    monkeypatch.setattr(Router, "_search", counted)
+    finder = hosts("dgx-h100", 32, RailOptimised(spines=4))
+    for number in range(31):
+        for gpu in range(8):
+            finder.path(f"host{number}/gpu{gpu}", f"host{number + 1}/gpu{gpu}")
+            finder.path(f"host{number + 1}/gpu{gpu}", f"host{number}/gpu{gpu}")
+    # The host's order by name is part of what makes pairs alike, so there are two of each.
+    assert len(searched) == 2 * 8

@@ -60,8 +60,39 @@ def slow_path(cluster: Cluster, source: str, target: str) -> tuple[list[str], in
             )
 
         widest = [path for path in shortest if rate(path) == max(map(rate, shortest))]
-        return min(widest, key=lambda path: (strangers(path), path)), len(widest) - 1
+        fewest = min(map(strangers, widest))
+        best = [path for path in widest if strangers(path) == fewest]
+        in_hosts = [[name for name in path if vertices[name].host is not None] for path in best]
+        chosen = [
+            path for path, names in zip(best, in_hosts, strict=True) if names == min(in_hosts)
+        ]
+        return forwarded(cluster, chosen), len(widest) - 1
     return None
+
+
+def forwarded(cluster: Cluster, paths: list[list[str]]) -> list[str]:
+    """Of paths that differ in their switches only, the one that static forwarding takes.
+
+    Step by step, the paths that go on differently are thrown away.
+    """
+    vertices = cluster.vertices
+    switches_of: dict[str, list[str]] = {}
+    for one, other in cluster.links:
+        if vertices[one].host is None and vertices[other].host is not None:
+            switches_of.setdefault(other, []).append(one)
+    destinations = sorted(switches_of, key=lambda name: (min(switches_of[name]), name))
+    quotient, ahead, step = 0, "", 1
+    while len(paths) > 1:
+        before = paths[0][step - 1]
+        if vertices[before].host is not None:
+            ahead = next(name for name in paths[0][step:] if vertices[name].host is not None)
+            quotient = destinations.index(ahead) if ahead in destinations else 0
+        ways = sorted({path[step] for path in paths}, key=lambda name: (name == ahead, name))
+        taken = ways[quotient % len(ways)]
+        quotient //= len(ways)
+        paths = [path for path in paths if path[step] == taken]
+        step += 1
+    return paths[0]
 
 
 @pytest.mark.parametrize("number", range(CLUSTERS))
