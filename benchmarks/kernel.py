@@ -103,7 +103,7 @@ def main() -> None:
     print("ranks x microbatches  operations   simulate     ratio      build     ratio")
     for ranks, microbatches in SIZES:
         program = build(ranks, microbatches)
-        times = StageTimes(*rng.integers(10**9, 10**10, (3, ranks)))
+        times = StageTimes(*rng.integers(10**9, 10**10, (3, ranks, 1)))
         hops = rng.integers(0, 10**9, ranks - 1)
         durations = operation_durations(program, times)
         latencies = edge_latencies(program, hops, hops)

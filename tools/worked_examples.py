@@ -251,7 +251,7 @@ def _picture(name: str, estimate: Estimate) -> str:
 def _slots(estimate: Estimate) -> int:
     """The makespan in slots of one forward."""
     timeline = estimate.simulated.timeline
-    slots = Fraction(timeline.makespan, int(timeline.times.forward[0]))
+    slots = Fraction(timeline.makespan, int(timeline.times.forward[0, 0]))
     if slots.denominator != 1:
         raise ValueError(f"the makespan is no whole number of slots: {slots}")
     return slots.numerator

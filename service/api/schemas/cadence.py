@@ -130,14 +130,14 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
             rank=stage.rank,
             second_rank=stage.ranks[1] if len(stage.ranks) > 1 else msgspec.UNSET,
             layers=list(priced.layers) if priced.layers else msgspec.UNSET,
-            forward_seconds=to_seconds(stage.forward),
-            backward_seconds=to_seconds(stage.backward),
+            forward_seconds=exact_seconds(stage.forward),
+            backward_seconds=exact_seconds(stage.backward),
             backward_input_seconds=_seconds(priced.backward_input_picoseconds),
             backward_weight_seconds=_seconds(priced.backward_weight_picoseconds),
             pair_seconds=_seconds(priced.pair_picoseconds),
-            recompute_seconds=to_seconds(stage.recompute),
+            recompute_seconds=exact_seconds(stage.recompute),
             transfer_seconds=to_seconds(send),
-            work_seconds=to_seconds(stage.work),
+            work_seconds=exact_seconds(stage.work),
             provenance=priced.provenance.value,
         )
         for stage, priced, send in zip(cadence.stages, resolved.stages, sends, strict=True)

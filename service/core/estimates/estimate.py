@@ -130,9 +130,9 @@ def plan_live_activations(simulated: SimulatedPlan) -> tuple[LiveActivations, ..
     known = [change for change in changes if change is not None]
     if len(known) < len(changes):
         return live_activations(simulated.timeline.program)
-    deltas = ActivationDeltas(
-        forward=tuple(change.forward_bytes for change in known),
-        backward_input=tuple(change.backward_input_bytes for change in known),
-        backward_weight=tuple(change.backward_weight_bytes for change in known),
+    deltas = ActivationDeltas.of(
+        [change.forward_bytes for change in known],
+        [change.backward_input_bytes for change in known],
+        [change.backward_weight_bytes for change in known],
     )
     return live_activations(simulated.timeline.program, deltas)

@@ -10,7 +10,7 @@ from service.core.plans.schedule import has_backward, pair_mode, plan_shape
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
 from service.core.schedules.program import OpKind, RecomputeMode, StageEdge
-from service.core.schedules.stage_times import StageTimes, operation_kinds
+from service.core.schedules.stage_times import StageTimes, by_stage, operation_kinds
 from service.core.schedules.timeline import Timeline, simulate_timeline
 
 __all__ = ["SimulatedPlan", "represented", "simulate_plan"]
@@ -63,12 +63,12 @@ def _stage_times(resolved: ResolvedPlan) -> StageTimes:
 
     def every(field: str) -> Int64Array | None:
         found = [getattr(stage, field) for stage in resolved.stages]
-        return None if None in found else np.array(found, dtype=np.int64)
+        return None if None in found else by_stage(found)
 
     return StageTimes(
-        forward=np.array([stage.forward_picoseconds for stage in resolved.stages], dtype=np.int64),
-        backward=np.array([stage.backward_picoseconds for stage in resolved.stages], np.int64),
-        recompute=np.array([stage.recompute_picoseconds for stage in resolved.stages], np.int64),
+        forward=by_stage([stage.forward_picoseconds for stage in resolved.stages]),
+        backward=by_stage([stage.backward_picoseconds for stage in resolved.stages]),
+        recompute=by_stage([stage.recompute_picoseconds for stage in resolved.stages]),
         backward_input=every("backward_input_picoseconds"),
         backward_weight=every("backward_weight_picoseconds"),
         forward_backward=every("pair_picoseconds"),

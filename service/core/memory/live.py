@@ -5,7 +5,6 @@ its W when the backward is split, or of its I where that frees all of it). Witho
 gone at the end of F.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +12,18 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import OpKind, Program
+from service.core.schedules.stage_times import StageSequence, by_stage, pick
 from service.core.schedules.timeline import Timeline
 
 __all__ = ["ActivationDeltas", "LiveActivations", "live_activations", "series_times"]
 
 Int64Array = npt.NDArray[np.int64]
 
-_MAX_BYTES = 2**62
+# Integers that JSON carries exactly.
+_MAX_BYTES = 2**53 - 1
+
+# So that no running sum leaves int64.
+_MAX_SUM = 2**62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,33 +48,43 @@ class LiveActivations:
     peak_bytes_operation: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ActivationDeltas:
-    """By how many bytes one microbatch changes what a stage keeps: one entry a stage, signed.
+    """By how many bytes one microbatch changes what a stage keeps, signed.
 
-    The three sum to zero on each stage; a whole backward changes it by the last two together. What
-    is added counts from the start of the operation, what is freed to its end.
+    Each is (stages, microbatches) int64, or (stages, 1) where microbatches are alike. The three sum
+    to zero for each; a whole backward changes it by the last two together. What is added counts
+    from the start of the operation, what is freed to its end.
     """
 
-    forward: tuple[int, ...]
-    backward_input: tuple[int, ...]
-    backward_weight: tuple[int, ...]
+    forward: Int64Array
+    backward_input: Int64Array
+    backward_weight: Int64Array
 
     @classmethod
-    def kept_to_the_end(cls, activation_bytes: Sequence[int]) -> "ActivationDeltas":
+    def of(
+        cls, forward: StageSequence, backward_input: StageSequence, backward_weight: StageSequence
+    ) -> "ActivationDeltas":
+        """From numbers: one a stage, or for each stage one a microbatch."""
+        return cls(*map(by_stage, (forward, backward_input, backward_weight)))
+
+    @classmethod
+    def kept_to_the_end(cls, activation_bytes: StageSequence) -> "ActivationDeltas":
         """All of it is made by the forward and freed by the last backward operation."""
-        sizes = tuple(activation_bytes)
-        return cls(sizes, (0,) * len(sizes), tuple(-size for size in sizes))
+        sizes = by_stage(activation_bytes)
+        return cls(sizes, np.zeros_like(sizes), -sizes)
 
 
 def live_activations(
-    program: Program, activations: Sequence[int] | ActivationDeltas | None = None
+    program: Program,
+    activations: StageSequence | ActivationDeltas | None = None,
 ) -> tuple[LiveActivations, ...]:
     """Count live activations on every rank, in time linear in the operations.
 
     `activations` is what one microbatch keeps on each stage between its forward and its backward,
-    in bytes, or what each of its operations changes of that. Raises `InvalidInput` on another
-    length, a negative size, deltas that don't sum to zero, or a sum of bytes beyond int64.
+    in bytes (a number a stage, or for each stage a number a microbatch), or what each of its
+    operations changes of that. Raises `InvalidInput` on another length, a negative size, deltas
+    that don't sum to zero, and a peak beyond 2**53 - 1 bytes.
     """
     if activations is None or isinstance(activations, ActivationDeltas):
         deltas = activations
@@ -81,6 +95,13 @@ def live_activations(
     # Each rank frees all that it makes, so one running sum over all ranks starts each at zero.
     counts = np.cumsum(changes)
     amounts = None if table is None else np.cumsum(_weighed(program, table))
+    most = 0 if amounts is None else int(amounts.max())
+    if most > _MAX_BYTES:
+        detail = (
+            f"the live activations of a rank reach {most} bytes; at most {_MAX_BYTES} are counted: "
+            "give smaller activation_bytes or fewer microbatches"
+        )
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)])
     return tuple(_on_rank(program, rank, changes, counts, amounts) for rank in range(program.ranks))
 
 
@@ -91,29 +112,41 @@ def series_times(timeline: Timeline, live: LiveActivations) -> Int64Array:
 
 
 def _table(program: Program, deltas: ActivationDeltas) -> Int64Array:
-    """(kinds, stages) bytes that an operation adds or frees; of a pair see F and B."""
+    """(kinds, stages, microbatches or 1) bytes that an operation adds or frees; pairs: F and B."""
     path = ("costs", "stages")
     columns = (deltas.forward, deltas.backward_input, deltas.backward_weight)
     for column in columns:
-        if len(column) != program.stages:
-            detail = f"activation bytes are one a stage: {program.stages}; got {len(column)}"
+        rows, width = column.shape
+        if rows != program.stages or width not in (1, program.microbatches):
+            detail = (
+                f"activation bytes are one a stage: {program.stages}; and one for all microbatches "
+                f"or one for each of {program.microbatches}; got {rows} x {width}"
+            )
             raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, path, detail)])
-    largest = max(abs(size) for column in columns for size in column)
-    if min(deltas.forward) < 0 or largest * program.microbatches * program.stages > _MAX_BYTES:
-        detail = f"activation bytes are not negative, and at most {_MAX_BYTES} together"
+    largest = max(int(abs(column).max(initial=0)) for column in columns)
+    if int(deltas.forward.min()) < 0 or largest > _MAX_BYTES:
+        detail = f"activation bytes lie between 0 and {_MAX_BYTES}"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, path, detail)])
+    if largest * program.microbatches * program.stages > _MAX_SUM:
+        detail = f"activation bytes of all microbatches and stages pass {_MAX_SUM} together"
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, path, detail)])
+    forward, of_input, of_weight = np.broadcast_arrays(*columns)
+    left = forward + of_input + of_weight
     faults = [
-        Fault(FaultCode.INCONSISTENT, (*path, stage), f"deltas sum to 0; these to {sum(of_stage)}")
-        for stage, of_stage in enumerate(zip(*columns, strict=True))
-        if sum(of_stage)
+        Fault(
+            FaultCode.INCONSISTENT,
+            (*path, stage),
+            f"deltas sum to 0; these to {left[stage][left[stage] != 0][0]}",
+        )
+        for stage in np.flatnonzero(left.any(axis=1)).tolist()
     ]
     if faults:
         raise InvalidInput(faults)
-    table = np.zeros((len(OpKind), program.stages), dtype=np.int64)
-    table[OpKind.FORWARD] = deltas.forward
-    table[OpKind.BACKWARD_INPUT] = deltas.backward_input
-    table[OpKind.BACKWARD_WEIGHT] = deltas.backward_weight
-    table[OpKind.BACKWARD] = -table[OpKind.FORWARD]
+    table = np.zeros((len(OpKind), *forward.shape), dtype=np.int64)
+    table[OpKind.FORWARD] = forward
+    table[OpKind.BACKWARD_INPUT] = of_input
+    table[OpKind.BACKWARD_WEIGHT] = of_weight
+    table[OpKind.BACKWARD] = -forward
     return table
 
 
@@ -127,9 +160,9 @@ def _counted(program: Program, table: Int64Array | None) -> Int64Array:
     if table is None:
         frees |= weight
     else:
-        # Gone with I on the stages where W has nothing left to free.
+        # Gone with I where W has nothing left to free.
         early = (table[OpKind.BACKWARD_WEIGHT] == 0) & (table[OpKind.BACKWARD_INPUT] != 0)
-        frees |= np.where(early[program.stage], half, weight)
+        frees |= np.where(pick(early, program.stage, program.microbatch), half, weight)
     changes = np.zeros((program.operations, 2), dtype=np.int64)
     changes[forward, 0] = 1
     changes[frees if frees.any() else forward, 1] = -1
@@ -140,9 +173,12 @@ def _weighed(program: Program, table: Int64Array) -> Int64Array:
     """(2 x operations,) the same in bytes: additions at the start, what is freed at the end."""
     kind = program.kind
     pair = kind == OpKind.FORWARD_BACKWARD
-    own = table[np.where(pair, OpKind.FORWARD, kind), program.stage]
+    microbatch = program.microbatch if table.shape[-1] > 1 else 0
+    own = table[np.where(pair, OpKind.FORWARD, kind), program.stage, microbatch]
     changes = np.stack((np.maximum(own, 0), np.minimum(own, 0)), axis=1)
-    changes[pair, 1] += table[OpKind.BACKWARD, program.backward_stage[pair]]
+    changes[pair, 1] += pick(
+        table[OpKind.BACKWARD], program.backward_stage[pair], program.backward_microbatch[pair]
+    )
     if set(np.unique(kind).tolist()) == {OpKind.FORWARD}:
         changes[:, 1] = -changes[:, 0]
     return changes.reshape(-1)

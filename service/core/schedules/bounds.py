@@ -4,7 +4,6 @@ In latency mode links have no capacity: what is assumed is that a rank does one 
 and that values reach another rank no sooner than the given transfer times.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,15 +54,15 @@ class LowerBound:
 def makespan_lower_bounds(
     program: Program,
     times: StageTimes,
-    forward_transfers: Sequence[int],
-    backward_transfers: Sequence[int],
+    forward_transfers: npt.ArrayLike,
+    backward_transfers: npt.ArrayLike,
 ) -> tuple[LowerBound, ...]:
     """Lower bounds of the makespan, whatever the order of the operations on each rank.
 
-    `forward_transfers` and `backward_transfers` have one entry for each of `program.stage_edges`:
-    the least time (ps) in which a value can cross, so floors of latency and nominal capacity. They
-    are at most the latencies that a prediction uses. Which forwards and backwards are fused pairs
-    is part of what is run.
+    `forward_transfers` and `backward_transfers` are (edges,) or (edges, microbatches or 1), a row
+    for each of `program.stage_edges`: the least time (ps) in which a value can cross, so floors of
+    latency and nominal capacity. They are at most the latencies that a prediction uses. Which
+    forwards and backwards are fused pairs is part of what is run.
 
     - `dependency_path`: the longest chain of operations that need one another; without pairs, one
       microbatch alone.
@@ -112,17 +111,25 @@ class _Ways:
 def _ways(
     program: Program,
     times: StageTimes,
-    forward_transfers: Sequence[int],
-    backward_transfers: Sequence[int],
+    forward_transfers: npt.ArrayLike,
+    backward_transfers: npt.ArrayLike,
 ) -> _Ways:
     needs = program_dependencies(program)
-    # By direction of the value and by edge; the last column is a need within a stage.
-    table = np.zeros((2, len(program.stage_edges) + 1), dtype=np.int64)
+    ways = [
+        given[:, np.newaxis] if given.ndim == 1 else given
+        for given in (np.asarray(forward_transfers), np.asarray(backward_transfers))
+    ]
+    # By direction of the value, by edge and by microbatch; the last row is a need within a stage.
+    width = max(given.shape[-1] for given in ways)
+    table = np.zeros((2, len(program.stage_edges) + 1, width), dtype=np.int64)
     for index, edge in enumerate(program.stage_edges):
         ranks = program.stage_ranks[edge.direction]
         if ranks[edge.source] != ranks[edge.target]:
-            table[:, index] = forward_transfers[index], backward_transfers[index]
-    gaps = table[needs.gradient.astype(np.intp), needs.edges]
+            table[:, index] = ways[0][index], ways[1][index]
+    way = needs.gradient.astype(np.intp)
+    of_gradient = program.backward_microbatch[needs.before]
+    microbatch = np.where(needs.gradient, of_gradient, program.microbatch[needs.before])
+    gaps = table[way, needs.edges, microbatch if width > 1 else 0]
     durations = operation_durations(program, times)
     start, after = np.empty((2, program.operations), dtype=np.int64)
     longest_ways(program.order, needs.offsets, needs.before, gaps, durations, start, after)

@@ -47,9 +47,9 @@ class Excess:
     """Makespan - ideal, split by replays in `REPLAY_SEQUENCE`; signed picoseconds, exact.
 
     `transfer`: less by this when transfers take no time. `imbalance`: then less by this when every
-    kind of operation takes its mean over the stages (fused pairs too; where some stages run more of
-    them than others, that changes the work a little). `structural`: what that replay still is above
-    ideal, the cost of the order itself.
+    kind of operation takes its mean over the stages, for each microbatch its own (fused pairs too;
+    where some stages run more of them than others, that changes the work a little). `structural`:
+    what that replay still is above ideal, the cost of the order itself.
     """
 
     contention: Fraction
@@ -68,11 +68,11 @@ class Bubble:
     """Idle time of an iteration. Times are picoseconds.
 
     `span` is the longest time from a rank's own first start to its own last end. `ideal` is the
-    time at which every rank would only work: microbatches x mean work of a rank, recompute
-    included. `idle_fraction` is the idle share of makespan x ranks, `span_idle_fraction` of
-    span x ranks, and `overhead_ratio` is (makespan - ideal) / ideal. Of `ideal_utilisation`, by the
-    schedule's closed form, and `closed_form_fails`, why that is not exact here, one is absent; both
-    are where no form was published.
+    time at which every rank would only work: the mean of what ranks do for all microbatches,
+    recompute included. `idle_fraction` is the idle share of makespan x ranks, `span_idle_fraction`
+    of span x ranks, and `overhead_ratio` is (makespan - ideal) / ideal. Of `ideal_utilisation`, by
+    the schedule's closed form, and `closed_form_fails`, why that is not exact here, one is absent;
+    both are where no form was published.
     """
 
     makespan: int
@@ -142,7 +142,10 @@ def _excess(timeline: Timeline, ideal: Fraction) -> Excess:
     no_latency = np.zeros(len(program.inputs), dtype=np.int64)
     without_transfers = int(simulate(program, timeline.durations, no_latency).makespan)
     mean_times, scale = _scaled_means(timeline)
-    balanced_run = simulate(program, operation_durations(program, mean_times), no_latency)
+    try:
+        balanced_run = simulate(program, operation_durations(program, mean_times), no_latency)
+    except InvalidInput as invalid:  # the times themselves were fine, so it is their scale
+        raise InvalidInput([_too_long(program.stages)]) from invalid
     balanced = Fraction(int(balanced_run.makespan), scale)
     return Excess(
         contention=Fraction(0),
@@ -153,20 +156,33 @@ def _excess(timeline: Timeline, ideal: Fraction) -> Excess:
 
 
 def _scaled_means(timeline: Timeline) -> tuple[StageTimes, int]:
-    """Every kind at its mean over the stages, in a unit that makes the means whole.
+    """Every kind of a microbatch at its mean over the stages, in a unit that makes means whole.
 
     Returns the times and by how much they are too long.
     """
     stages = timeline.program.stages
     times = timeline.times
+    given = {field.name: getattr(times, field.name) for field in fields(times)}
     sums = {
-        field.name: sum(kind.tolist())
-        for field in fields(times)
-        if (kind := getattr(times, field.name)) is not None
+        # In Python's integers: what is together too long is told below.
+        name: [sum(column) for column in kind.T.tolist()]
+        for name, kind in given.items()
+        if kind is not None
     }
-    common = gcd(stages, *sums.values())
-    if max(sums.values()) // common > MAX_PICOSECONDS:
-        detail = "the times of all stages together pass 53 days: give shorter times"
-        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)])
-    means = {name: np.full(stages, total // common, dtype=np.int64) for name, total in sums.items()}
+    common = gcd(stages, *(total for of_kind in sums.values() for total in of_kind))
+    if max(max(of_kind) for of_kind in sums.values()) // common > MAX_PICOSECONDS:
+        raise InvalidInput([_too_long(stages)])
+    means = {
+        name: np.repeat(np.array([[total // common for total in of_kind]]), stages, axis=0)
+        for name, of_kind in sums.items()
+    }
     return StageTimes(**means), stages // common
+
+
+def _too_long(stages: int) -> Fault:
+    detail = (
+        f"means over the stages are exact in units of 1/{stages} ps, and in these no time may pass "
+        f"{MAX_PICOSECONDS} (53 days / {stages}): give shorter times, fewer microbatches or fewer "
+        "stages"
+    )
+    return Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)

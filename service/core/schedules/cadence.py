@@ -1,8 +1,9 @@
 """The pace of a plan: what each stage does for a microbatch, and how fast the order can repeat."""
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,12 @@ from service.core.schedules.catalogue import schedule_family
 from service.core.schedules.cycle_ratio import maximum_cycle_ratio
 from service.core.schedules.periodic import periodic_graph
 from service.core.schedules.program import OpKind, Program, StageEdge
-from service.core.schedules.stage_times import StageTimes, operation_kinds
+from service.core.schedules.stage_times import (
+    at_microbatches,
+    edge_latencies,
+    operation_durations,
+    operation_kinds,
+)
 from service.core.schedules.timeline import Timeline
 
 __all__ = [
@@ -23,8 +29,10 @@ __all__ = [
     "StageCadence",
     "SteadyState",
     "measure_cadence",
+    "microbatch_repeat",
 ]
 
+Int64Array = npt.NDArray[np.int64]
 
 # Operations of one period: the graph that they make is searched in plain Python, in about a second.
 MOST_PERIODIC_OPERATIONS = 8192
@@ -36,15 +44,19 @@ _BACKWARDS = frozenset(OpKind) - {OpKind.FORWARD, OpKind.RECOMPUTE}
 class StageCadence:
     """What one stage does for one microbatch, in picoseconds; zero where the schedule has none.
 
-    `ranks` has one entry for each direction. `work` counts a fused pair as its two halves.
+    Means over the microbatches; `least_work` and `most_work` are those of the microbatches with
+    the least and the most. `ranks` has one entry for each direction. `work` counts a fused pair as
+    its two halves.
     """
 
     stage: int
     ranks: tuple[int, ...]
-    forward: int
-    backward: int
-    recompute: int
-    work: int
+    forward: Fraction
+    backward: Fraction
+    recompute: Fraction
+    work: Fraction
+    least_work: int
+    most_work: int
 
     @property
     def rank(self) -> int:
@@ -97,10 +109,12 @@ class SteadyState:
 class Cadence:
     """`bound` is the work of the busiest rank for one microbatch (ps): no order repeats faster.
 
-    `slowest_stage` has the most work (the first of equals). `steady` is absent for an order that
-    does not repeat itself, for a schedule of several phases when some stage's output does not lead
-    to the last stage (the slowest stages of the phases then need not follow one another), and for
-    more than some hundreds of ranks, fewer where a period has many microbatches.
+    It is a mean over the microbatches of the iteration. `slowest_stage` has the most work (the
+    first of equals). `steady` is absent for an order that does not repeat itself, for a schedule of
+    several phases when some stage's output does not lead to the last stage (the slowest stages of
+    the phases then need not follow one another), for microbatches that differ without repeating
+    themselves, and for more than some hundreds of ranks, fewer where a period has many
+    microbatches.
     """
 
     stages: tuple[StageCadence, ...]
@@ -113,7 +127,7 @@ def measure_cadence(timeline: Timeline) -> Cadence:
     """Work per stage, and the exact pace of the steady state as a maximum cycle ratio.
 
     The pace is a property of the order as the iteration grows; a plan of few microbatches may end
-    before it is reached.
+    before it is reached. Microbatches that differ are taken to go on as they repeat.
     """
     program, times = timeline.program, timeline.times
     work = timeline.stage_work
@@ -121,10 +135,12 @@ def measure_cadence(timeline: Timeline) -> Cadence:
     none = np.zeros_like(times.forward)
     columns = zip(
         program.stage_ranks.T.tolist(),
-        times.forward.tolist(),
-        (times.backward if kinds & _BACKWARDS else none).tolist(),
-        (times.recompute if OpKind.RECOMPUTE in kinds else none).tolist(),
-        work.tolist(),
+        _means(times.forward),
+        _means(times.backward if kinds & _BACKWARDS else none),
+        _means(times.recompute if OpKind.RECOMPUTE in kinds else none),
+        _means(work),
+        work.min(axis=1).tolist(),
+        work.max(axis=1).tolist(),
         strict=True,
     )
     return Cadence(
@@ -132,30 +148,61 @@ def measure_cadence(timeline: Timeline) -> Cadence:
             StageCadence(stage, tuple(ranks), *columns_of_stage)
             for stage, (ranks, *columns_of_stage) in enumerate(columns)
         ),
-        slowest_stage=int(work.argmax()),
-        bound=_bound(timeline, work),
+        slowest_stage=int(work.sum(axis=1).argmax()),
+        bound=_bound(timeline),
         steady=_steady_state(timeline),
     )
 
 
-def _bound(timeline: Timeline, work: npt.NDArray[np.int64]) -> Fraction:
-    """The most that one rank does for a microbatch on average over the directions.
+def _means(times: Int64Array) -> list[Fraction]:
+    """Of each stage over the microbatches."""
+    return [Fraction(total, times.shape[1]) for total in times.sum(axis=1).tolist()]
 
-    Of microbatches whose forwards and backwards are all fused a rank runs pairs alone; whether that
-    or no pair is quicker, nothing between the two is.
+
+def _bound(timeline: Timeline) -> Fraction:
+    """The most that one rank does for a microbatch, on average over them and the directions.
+
+    Of microbatches that are alike and whose forwards and backwards are all fused a rank runs pairs
+    alone; whether that or no pair is quicker, nothing between the two is. Where they differ, each
+    forward is taken to be fused with the longest backward on its rank where that saves time.
     """
     program, times = timeline.program, timeline.times
+    work = timeline.stage_work
+    fused = times.forward_backward
+    if OpKind.FORWARD_BACKWARD not in operation_kinds(program):
+        fused = None
+    if times.widths == {1}:
+        least = _rank_work(program, work)
+        if fused is not None:
+            in_pairs = _rank_work(program, work - times.forward - times.backward + fused)
+            least = np.minimum(least, in_pairs)
+    else:
+        least = _rank_work(program, work)
+        if fused is not None:
+            longest = np.zeros(program.ranks, dtype=np.int64)
+            of_stage = np.broadcast_to(times.backward.max(axis=1), program.stage_ranks.shape)
+            np.maximum.at(longest, program.stage_ranks, of_stage)
+            least = least - sum(
+                _rank_work(
+                    program,
+                    np.maximum(times.forward + longest[ranks, np.newaxis] - fused, 0),
+                    direction,
+                )
+                for direction, ranks in enumerate(program.stage_ranks)
+            )
+    return Fraction(int(least.max()), program.microbatches)
 
-    def rank_work(of_stage: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        found = np.zeros(program.ranks, dtype=np.int64)
-        np.add.at(found, program.stage_ranks, np.broadcast_to(of_stage, program.stage_ranks.shape))
-        return found
 
-    least = rank_work(work)
-    if times.forward_backward is not None and OpKind.FORWARD_BACKWARD in operation_kinds(program):
-        fused = rank_work(work - times.forward - times.backward + times.forward_backward)
-        least = np.minimum(least, fused)
-    return Fraction(int(least.max()), program.directions)
+def _rank_work(program: Program, of_stage: Int64Array, only: int | None = None) -> Int64Array:
+    """(ranks,) picoseconds of all microbatches, of one direction or of all, on each rank."""
+    found = np.zeros(program.ranks, dtype=np.int64)
+    for direction, ranks in enumerate(program.stage_ranks):
+        if only in (None, direction):
+            every = np.arange(direction, program.microbatches, program.directions)
+            one_for_all = of_stage.shape[1] == 1
+            total = of_stage[:, 0] * len(every) if one_for_all else of_stage[:, every].sum(axis=1)
+            np.add.at(found, ranks, total)
+    return found
 
 
 def _steady_state(timeline: Timeline) -> SteadyState | None:
@@ -165,13 +212,16 @@ def _steady_state(timeline: Timeline) -> SteadyState | None:
         return None
     if len(family.phases) > 1 and not _all_lead_to_the_last(program):
         return None
+    repeat = microbatch_repeat(timeline)
+    if repeat is None:
+        return None
     shape = family.shape(
         program.ranks,
         program.microbatches,
         chunks_per_rank=program.chunks_per_rank,
         group_size=program.group_size,
     )
-    period = family.period(shape)
+    period = lcm(family.period(shape), repeat)
     kinds = operation_kinds(program)
     if program.stages * period * len(kinds) > MOST_PERIODIC_OPERATIONS:
         return None
@@ -180,13 +230,49 @@ def _steady_state(timeline: Timeline) -> SteadyState | None:
     long_program = with_microbatches(program, period * (2 * -(-lead // period) + 3))
     if long_program is None:
         return None
-    latencies = _latencies(timeline)
+    going_on = np.arange(long_program.microbatches) % repeat
+    durations = operation_durations(long_program, timeline.times.at_microbatches(going_on))
+    latencies = edge_latencies(
+        long_program,
+        at_microbatches(timeline.forward_latencies, going_on),
+        at_microbatches(timeline.backward_latencies, going_on),
+    )
     return SteadyState(
         tuple(
-            _phase_cadence(long_program, phase, period, timeline.times, latencies)
+            _phase_cadence(long_program, phase, period, durations, latencies)
             for phase in family.phases
         )
     )
+
+
+def microbatch_repeat(timeline: Timeline) -> int | None:
+    """After how many microbatches their times repeat: 1 where all are alike, None for never.
+
+    They have to do so twice within the iteration. Where the pipeline is never drained the next
+    iteration follows at once, so there they repeat after an iteration at the latest.
+    """
+    program = timeline.program
+    every = [getattr(timeline.times, field.name) for field in fields(timeline.times)]
+    every += [timeline.forward_latencies, timeline.backward_latencies]
+    columns = [times for times in every if times is not None and times.shape[1] > 1]
+    if not columns:
+        return 1
+    alike = np.unique(np.concatenate(columns), axis=1, return_inverse=True)[1]
+    repeat = _repeat(alike.ravel().tolist())
+    if schedule_family(program.schedule).update is not None:
+        return repeat if program.microbatches % repeat == 0 else program.microbatches
+    return repeat if 2 * repeat <= program.microbatches else None
+
+
+def _repeat(sequence: list[int]) -> int:
+    """The least p with sequence[i] == sequence[i + p] for all i, by the prefix function."""
+    border = [0] * len(sequence)
+    for i in range(1, len(sequence)):
+        length = border[i - 1]
+        while length and sequence[i] != sequence[length]:
+            length = border[length - 1]
+        border[i] = length + (sequence[i] == sequence[length])
+    return len(sequence) - border[-1]
 
 
 def _all_lead_to_the_last(program: Program) -> bool:
@@ -194,27 +280,20 @@ def _all_lead_to_the_last(program: Program) -> bool:
     return {edge.source for edge in program.stage_edges} >= set(range(program.stages - 1))
 
 
-def _latencies(timeline: Timeline) -> dict[tuple[int, bool], int]:
-    forward, backward = timeline.forward_latencies.tolist(), timeline.backward_latencies.tolist()
-    latencies = {(edge, False): latency for edge, latency in enumerate(forward)}
-    latencies |= {(edge, True): latency for edge, latency in enumerate(backward)}
-    return latencies
-
-
 def _phase_cadence(
     long_program: Program,
     phase: AbstractSet[OpKind],
     period: int,
-    times: StageTimes,
-    latencies: dict[tuple[int, bool], int],
+    durations: Int64Array,
+    latencies: Int64Array,
 ) -> PhaseCadence:
-    graph = periodic_graph(long_program, phase, period, times, latencies)
+    graph = periodic_graph(long_program, phase, period, durations, latencies)
     slowest = maximum_cycle_ratio(len(graph.nodes), graph.arcs)
     cycle = []
     for i in slowest.cycle:
         arc, crossing = graph.arcs[i], graph.crossings[i]
         tail, head = graph.nodes[arc.tail], graph.nodes[arc.head]
-        latency = 0 if crossing is None else latencies[crossing]
+        latency = 0 if crossing is None else crossing[2]
         cycle.append(
             CycleStep(
                 rank=tail.rank,

@@ -31,9 +31,9 @@ Int64Array = npt.NDArray[np.int64]
 class OperationChange:
     """All operations of one kind on one stage take another time.
 
-    Exactly one is given: `seconds`, the new time of one of them, or `factor`, by which their
-    present time is multiplied. A new forward or backward is also that of the fused pairs that have
-    no time of their own.
+    Exactly one is given: `seconds`, the new time of each of them, or `factor`, by which the
+    present time of each is multiplied. A new forward or backward is also that of the fused pairs
+    that have no time of their own.
     """
 
     stage: int
@@ -63,10 +63,10 @@ Change = OperationChange | TransferChange
 class Gain:
     """What one change alone does, in picoseconds; a loss is negative.
 
-    `before` and `after` are the time of one operation or transfer (the longer one where a schedule
-    of two directions has the boundary between two pairs of ranks). `gain` is the present makespan
-    less `makespan`, exact. `bound` is what the derivative along the critical path says: `gain` is
-    never more, and equal while the same chain sets the makespan.
+    `before` and `after` are the time of one operation or transfer: the longest one, where
+    microbatches differ or a schedule of two directions has the boundary between two pairs of ranks.
+    `gain` is the present makespan less `makespan`, exact. `bound` is what the derivative along the
+    critical path says: `gain` is never more, and equal while the same chain sets the makespan.
     """
 
     before: int
@@ -163,16 +163,16 @@ def _changed_operation(
         detail = f"the plan has times of {timed}; got {change.kind.name.lower()}"
         wrong.append(Fault(FaultCode.INCONSISTENT, (*path, "kind"), detail))
     known = not wrong
-    before = int(timeline.times.of_kind(change.kind)[change.stage]) if known else 0
-    after = _new_time(before, change, path, wrong)
+    before = timeline.times.of_kind(change.kind)[change.stage].tolist() if known else [0]
+    after = _new_times(before, change, path, wrong)
     faults += wrong
     if wrong:
         return None
     changed = timeline.times.of_kind(change.kind).copy()
     changed[change.stage] = after
     return _Changed(
-        before=before,
-        after=after,
+        before=max(before),
+        after=max(after),
         times=replace(timeline.times, **{change.kind.name.lower(): changed}),
         forward=timeline.forward_latencies,
         backward=timeline.backward_latencies,
@@ -190,13 +190,13 @@ def _changed_transfer(
         for index, edge in enumerate(timeline.program.stage_edges)
         if (edge.source, edge.target) == (change.source, change.target)
     ]
-    before = latencies[edges].tolist() if not wrong else [0]
-    after = [_new_time(time, change, path, wrong) for time in before]
-    faults += dict.fromkeys(wrong)
+    before = latencies[edges].ravel().tolist() if not wrong else [0]
+    after = _new_times(before, change, path, wrong)
+    faults += wrong
     if wrong:
         return None
     changed = latencies.copy()
-    changed[edges] = after
+    changed[edges] = np.array(after, dtype=np.int64).reshape(len(edges), -1)
     return _Changed(
         before=max(before),
         after=max(after),
@@ -231,6 +231,19 @@ def _listed(stages: Sequence[int], most: int = 10) -> str:
     """Some of the stages, as many as a sentence bears."""
     shown = ", ".join(str(stage) for stage in stages[:most])
     return f"{shown} and {len(stages) - most} more" if len(stages) > most else shown
+
+
+def _new_times(before: Sequence[int], change: Change, path: Path, faults: list[Fault]) -> list[int]:
+    """The new time for each present one; what is wrong with several is told once, by the first."""
+    known: dict[int, int] = {}
+    for time in before:
+        if time not in known:
+            wrong: list[Fault] = []
+            known[time] = _new_time(time, change, path, wrong)
+            if wrong:
+                faults += wrong
+                break
+    return [known.get(time, 0) for time in before]
 
 
 def _new_time(before: int, change: Change, path: Path, faults: list[Fault]) -> int:

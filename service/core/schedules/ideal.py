@@ -64,8 +64,10 @@ def _unmet_everywhere(timeline: Timeline) -> str | None:
     for kind in operation_kinds(program):
         known = times.forward_backward is not None or kind is not OpKind.FORWARD_BACKWARD
         of_kind = times.of_kind(kind) if known else times.forward + times.backward
-        if (of_kind != of_kind[0]).any():
+        if (of_kind != of_kind[:1]).any():
             return "stages are not equal"
+        if (of_kind != of_kind[:, :1]).any():
+            return "microbatches are not equal"
     if not set(chain(program.stages, program.directions)) <= set(program.stage_edges):
         return "stages are not joined in a chain"
     if timeline.latencies.any():
@@ -78,27 +80,27 @@ def _unmet_everywhere(timeline: Timeline) -> str | None:
 def _recompute(timeline: Timeline) -> int:
     if OpKind.RECOMPUTE not in operation_kinds(timeline.program):
         return 0
-    return int(timeline.times.recompute[0])
+    return int(timeline.times.recompute[0, 0])
 
 
 def _equal_stages(timeline: Timeline) -> EqualStages:
-    """The times of any stage; a recomputation counts to the backward, of which it is the start."""
+    """The times of any stage and microbatch; a recomputation is the start of its backward."""
     program, times = timeline.program, timeline.times
     kinds = set(operation_kinds(program))
     again = _recompute(timeline)
-    forward, backward = int(times.forward[0]), int(times.backward[0])
+    forward, backward = int(times.forward[0, 0]), int(times.backward[0, 0])
     halves = times.backward_input, times.backward_weight
     fused = times.forward_backward
     pair = None
     if OpKind.FORWARD_BACKWARD in kinds:
-        pair = again + (forward + backward if fused is None else int(fused[0]))
+        pair = again + (forward + backward if fused is None else int(fused[0, 0]))
     return EqualStages(
         ranks=program.ranks,
         microbatches=program.microbatches,
         chunks=program.chunks_per_rank,
         forward=forward,
         backward=backward + again if kinds - {OpKind.FORWARD, OpKind.RECOMPUTE} else 0,
-        backward_input=again + (0 if halves[0] is None else int(halves[0][0])),
-        backward_weight=0 if halves[1] is None else int(halves[1][0]),
+        backward_input=again + (0 if halves[0] is None else int(halves[0][0, 0])),
+        backward_weight=0 if halves[1] is None else int(halves[1][0, 0]),
         pair=pair,
     )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from service.core.schedules.critical_path import CriticalPath
 from service.core.schedules.program import OpKind
-from service.core.schedules.stage_times import operation_kinds
+from service.core.schedules.stage_times import operation_kinds, pick
 from service.core.schedules.timeline import Timeline
 
 __all__ = [
@@ -121,7 +121,8 @@ def _parts(timeline: Timeline, operations: Int64Array) -> tuple[Int64Array, Int6
         return group, time
     group[pair] += OpKind.FORWARD - OpKind.FORWARD_BACKWARD
     backward_stage = program.backward_stage[operations[pair]].astype(np.int64)
-    backward_time = times.backward[backward_stage]
+    backward_microbatch = program.backward_microbatch[operations[pair]]
+    backward_time = pick(times.backward, backward_stage, backward_microbatch)
     time[pair] -= backward_time
     return (
         np.concatenate((group, backward_stage * len(OpKind) + OpKind.BACKWARD)),

@@ -1,7 +1,12 @@
-"""Times per stage and per edge, and how they reach the operations of a `Program`."""
+"""Times per stage and per edge, and how they reach the operations of a `Program`.
+
+Arrays of times end in an axis of microbatches. It has one entry where all microbatches take the
+same, and else one for each microbatch of the program.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,23 +15,43 @@ from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import OpKind, Program
 
 __all__ = [
+    "StageSequence",
     "StageTimes",
+    "at_microbatches",
+    "by_stage",
     "edge_latencies",
+    "input_microbatches",
     "operation_durations",
     "operation_kinds",
+    "pick",
     "stage_work",
 ]
 
 Int64Array = npt.NDArray[np.int64]
+IntArray = npt.NDArray[np.integer]
+StageSequence = Sequence[int] | Sequence[Sequence[int]]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+def by_stage(numbers: StageSequence) -> Int64Array:
+    """(stages, microbatches or 1) int64 of a number a stage, or for each stage one a microbatch."""
+    given = np.array(numbers, dtype=np.int64)
+    return given[:, np.newaxis] if given.ndim == 1 else given
+
+
+def at_microbatches(times: Int64Array, microbatches: IntArray) -> Int64Array:
+    """(..., n or 1) of times (..., microbatches or 1) those of n microbatches."""
+    return times if times.shape[-1] == 1 else times[..., microbatches]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageTimes:
-    """Picoseconds of one microbatch on each stage: (..., stages) int64, leading axes are runs.
+    """Picoseconds of one microbatch on each stage, int64; leading axes are runs.
 
+    Each is (..., stages, microbatches), the last axis of length 1 where microbatches are alike.
     `backward` is the whole backward; its halves are None where nobody knows them.
     `forward_backward` is the forward of a stage fused with the backward of the stage it is paired
-    with, None where that is the sum of both.
+    with, by the microbatch of the forward; None where that is the sum of both.
     """
 
     forward: Int64Array
@@ -39,33 +64,47 @@ class StageTimes:
     @classmethod
     def of(
         cls,
-        forward: Sequence[int],
-        backward: Sequence[int] | None = None,
-        recompute: Sequence[int] | None = None,
+        forward: StageSequence,
+        backward: StageSequence | None = None,
+        recompute: StageSequence | None = None,
         *,
-        backward_halves: tuple[Sequence[int], Sequence[int]] | None = None,
-        forward_backward: Sequence[int] | None = None,
+        backward_halves: tuple[StageSequence, StageSequence] | None = None,
+        forward_backward: StageSequence | None = None,
     ) -> "StageTimes":
-        """From whole picoseconds; what is left out is zero on every stage.
+        """From whole picoseconds: a number a stage, or for each stage a number a microbatch.
 
-        With `backward_halves`, those of the inputs and of the weights, the backward is their sum.
+        What is left out is zero on every stage. With `backward_halves`, those of the inputs and of
+        the weights, the backward is their sum.
         """
-        zero = [0] * len(forward)
-        halves = None
-        if backward_halves is not None:
-            halves = np.array(backward_halves, dtype=np.int64)
-        whole = np.array(zero if backward is None else backward, dtype=np.int64)
+        zero = np.zeros((len(forward), 1), dtype=np.int64)
+        halves = None if backward_halves is None else tuple(map(by_stage, backward_halves))
+        whole = zero if backward is None else by_stage(backward)
         return cls(
-            np.array(forward, dtype=np.int64),
-            whole if halves is None else halves.sum(axis=0),
-            np.array(zero if recompute is None else recompute, dtype=np.int64),
+            by_stage(forward),
+            whole if halves is None else halves[0] + halves[1],
+            zero if recompute is None else by_stage(recompute),
             None if halves is None else halves[0],
             None if halves is None else halves[1],
-            None if forward_backward is None else np.array(forward_backward, dtype=np.int64),
+            None if forward_backward is None else by_stage(forward_backward),
         )
 
+    @property
+    def widths(self) -> frozenset[int]:
+        """The lengths of the axes of microbatches; {1} where all microbatches are alike."""
+        given = (getattr(self, field.name) for field in fields(self))
+        return frozenset(times.shape[-1] for times in given if times is not None)
+
+    def at_microbatches(self, microbatches: IntArray) -> "StageTimes":
+        """The times of these microbatches, in their order."""
+        found = {
+            field.name: at_microbatches(times, microbatches)
+            for field in fields(self)
+            if (times := getattr(self, field.name)) is not None
+        }
+        return replace(self, **found)
+
     def of_kind(self, kind: OpKind) -> Int64Array:
-        """(..., stages) the times of one kind of operation.
+        """(..., stages, microbatches or 1) the times of one kind of operation.
 
         Raises `InvalidInput` for a kind of which they are not known.
         """
@@ -90,7 +129,7 @@ def operation_kinds(program: Program) -> tuple[OpKind, ...]:
 
 
 def stage_work(program: Program, times: StageTimes) -> Int64Array:
-    """(..., stages) picoseconds of all that is run for one microbatch on each stage.
+    """(..., stages, microbatches or 1) picoseconds of all that is run for each microbatch.
 
     A fused pair counts as its two halves, each at its own time.
     """
@@ -103,43 +142,77 @@ def stage_work(program: Program, times: StageTimes) -> Int64Array:
     return work
 
 
+def pick(table: npt.NDArray[Scalar], row: IntArray, microbatch: IntArray) -> npt.NDArray[Scalar]:
+    """(..., n) of a table (..., rows, microbatches or 1) what stands at n rows and microbatches."""
+    if table.shape[-1] == 1:
+        return table[..., row, 0]
+    return table[..., row, microbatch]
+
+
 def operation_durations(program: Program, times: StageTimes) -> Int64Array:
     """(..., operations) the duration of each operation in picoseconds.
 
-    Raises `InvalidInput` when the times are not one per stage, or lack a kind that is run.
+    Raises `InvalidInput` when the times are not one per stage, neither one for all microbatches nor
+    one for each, or lack a kind that is run.
     """
     for field in fields(times):
-        name, given = field.name, getattr(times, field.name)
-        if given is not None and given.shape[-1] != program.stages:
-            detail = f"{name} times are one a stage: {program.stages}; got {given.shape[-1]}"
-            raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, ("costs", "stages"), detail)])
-    table = np.zeros((*times.forward.shape[:-1], len(OpKind), program.stages), dtype=np.int64)
+        given = getattr(times, field.name)
+        if given is not None:
+            _check_shape(f"{field.name} times", given, program.stages, "a stage", program)
+    width = max(times.widths)
+    shape = (*times.forward.shape[:-2], len(OpKind), program.stages, width)
+    table = np.zeros(shape, dtype=np.int64)
     kinds = operation_kinds(program)
     sums_pairs = OpKind.FORWARD_BACKWARD in kinds and times.forward_backward is None
     for kind in kinds:
         if kind is OpKind.FORWARD_BACKWARD and sums_pairs:
-            table[..., kind, :] = times.forward
+            table[..., kind, :, :] = times.forward
         else:
-            table[..., kind, :] = times.of_kind(kind)
-    gathered: Int64Array = table[..., program.kind, program.stage]
+            table[..., kind, :, :] = times.of_kind(kind)
+    microbatch = 0 if width == 1 else program.microbatch
+    gathered: Int64Array = table[..., program.kind, program.stage, microbatch]
     if sums_pairs:
         pair = np.flatnonzero(program.kind == OpKind.FORWARD_BACKWARD)
-        gathered[..., pair] += times.backward[..., program.backward_stage[pair]]
+        gathered[..., pair] += pick(
+            times.backward, program.backward_stage[pair], program.backward_microbatch[pair]
+        )
     return gathered
 
 
 def edge_latencies(program: Program, forward: Int64Array, backward: Int64Array) -> Int64Array:
     """(..., inputs) the latency of each cross-rank input in picoseconds.
 
-    `forward` and `backward` are (..., edges), one entry for each of `program.stage_edges`: the time
-    of the activation from source to target, and of the gradient from target to source.
-    Raises `InvalidInput` when they have another length.
+    `forward` and `backward` are (..., edges, microbatches or 1), a row for each of
+    `program.stage_edges`: the time of the activation from source to target, and of the gradient
+    from target to source. Raises `InvalidInput` when they have another length.
     """
     edges = len(program.stage_edges)
     for name, latencies in (("forward", forward), ("backward", backward)):
-        if latencies.shape[-1] != edges:
-            detail = f"{name} transfer times are one an edge: {edges}; got {latencies.shape[-1]}"
-            raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, ("costs", "stages"), detail)])
-    table = np.stack(np.broadcast_arrays(forward, backward), axis=-2)
-    gathered: Int64Array = table[..., program.input_gradient.astype(np.intp), program.input_edges]
+        _check_shape(f"{name} transfer times", latencies, edges, "an edge", program)
+    table = np.stack(np.broadcast_arrays(forward, backward), axis=-3)
+    way = program.input_gradient.astype(np.intp)
+    microbatch = 0 if table.shape[-1] == 1 else input_microbatches(program)
+    gathered: Int64Array = table[..., way, program.input_edges, microbatch]
     return gathered
+
+
+def input_microbatches(program: Program) -> IntArray:
+    """(inputs,) the microbatch whose value each cross-rank input brings."""
+    return np.where(
+        program.input_gradient,
+        program.backward_microbatch[program.inputs],
+        program.microbatch[program.inputs],
+    )
+
+
+def _check_shape(name: str, times: Int64Array, rows: int, row: str, program: Program) -> None:
+    path = ("costs", "stages")
+    if times.shape[-2] != rows:
+        detail = f"{name} are one {row}: {rows}; got {times.shape[-2]}"
+        raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, path, detail)])
+    if times.shape[-1] not in (1, program.microbatches):
+        detail = (
+            f"{name} are one for all microbatches or one for each of {program.microbatches}; got "
+            f"{times.shape[-1]}"
+        )
+        raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, path, detail)])

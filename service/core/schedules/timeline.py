@@ -24,8 +24,8 @@ Int64Array = npt.NDArray[np.int64]
 class Timeline:
     """One run of one program, with the inputs it came from. All times are picoseconds.
 
-    `forward_latencies` and `backward_latencies` have one entry a stage edge, `durations` one an
-    operation, `latencies` one a cross-rank input; `run` has no leading axis.
+    `forward_latencies` and `backward_latencies` are (stage edges, microbatches or 1); `durations`
+    has one entry an operation, `latencies` one a cross-rank input; `run` has no leading axis.
     """
 
     program: Program
@@ -58,8 +58,14 @@ class Timeline:
 
     @property
     def stage_work(self) -> Int64Array:
-        """(stages,) what each stage does for one microbatch."""
+        """(stages, microbatches or 1) what each stage does for one microbatch."""
         return stage_work(self.program, self.times)
+
+    @property
+    def has_equal_microbatches(self) -> bool:
+        """Whether every microbatch takes the same times on the same stages and edges."""
+        latencies = self.forward_latencies, self.backward_latencies
+        return self.times.widths == {1} and all(given.shape[-1] == 1 for given in latencies)
 
     def rank_operations(self, rank: int) -> slice:
         """Where the operations of one rank stand in every per-operation array."""
@@ -91,8 +97,8 @@ def simulate_timeline(
 ) -> Timeline:
     """Simulate one run of the program.
 
-    Latencies are int64 picoseconds, one for each of `program.stage_edges` (or one for all);
-    gradients take as long as activations unless `backward_latencies` says otherwise.
+    Latencies are int64 picoseconds: one for all, one for each of `program.stage_edges`, or (edges,
+    microbatches); gradients take as long as activations unless `backward_latencies` says otherwise.
 
     Raises `InvalidInput` on times that `simulate` refuses and when no operation takes any time:
     nothing could be said of utilisation then.
@@ -111,4 +117,6 @@ def simulate_timeline(
 
 def _per_edge(latencies: npt.ArrayLike, edges: int) -> Int64Array:
     given = np.asarray(latencies, dtype=np.int64)
-    return np.full(edges, given) if given.ndim == 0 else given
+    if given.ndim == 0:
+        return np.full((edges, 1), given)
+    return given[:, np.newaxis] if given.ndim == 1 else given

@@ -11,8 +11,8 @@ from service.core.schedules.assemble import assemble_program
 from service.core.schedules.build import build_program
 from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.program import StageEdge
-from tests.core.schedules.event_simulator import random_plan
-from tests.core.schedules.plans import named_program, read_order, timeline
+from tests.core.schedules.event_simulator import random_plan, random_times
+from tests.core.schedules.plans import compact, named_program, read_order, timeline
 
 
 def peaks(schedule: str, ranks: int, microbatches: int) -> list[int]:
@@ -92,13 +92,13 @@ def test_split_backward_frees_with_its_second_half() -> None:
     )
     (live,) = live_activations(program)
     assert live.series_count.tolist() == [1, 2, 1, 0]
-    (live,) = live_activations(program, ActivationDeltas((10,), (-10,), (0,)))
+    (live,) = live_activations(program, ActivationDeltas.of((10,), (-10,), (0,)))
     assert live.series_count.tolist() == [1, 0, 1, 0]
     assert live.peak_bytes == 10
     # F0 +10, I0 -4, F1 +10, W0 -6, I1 +1 and -5 net -4
-    (live,) = live_activations(program, ActivationDeltas((10,), (-4,), (-6,)))
+    (live,) = live_activations(program, ActivationDeltas.of((10,), (-4,), (-6,)))
     assert (live.peak_bytes, live.peak_bytes_operation) == (16, 2)
-    (live,) = live_activations(program, ActivationDeltas((10,), (5,), (-15,)))
+    (live,) = live_activations(program, ActivationDeltas.of((10,), (5,), (-15,)))
     assert (live.peak_bytes, live.peak_bytes_operation) == (25, 2)
 
 
@@ -122,11 +122,17 @@ def test_equals_a_count_with_sets(seed: int) -> None:
         schedule = rng.choice(list(SCHEDULES))
         plan = random_plan(rng, schedule, fused=number % 2 == 1)
         program = named_program(plan, schedule)
-        made = [rng.randint(0, 9) for _ in range(program.stages)]
-        first = [rng.randint(-size, 3) for size in made]  # the input half may also add
-        changes = {"F": made, "I": first, "W": [-a - b for a, b in zip(made, first, strict=True)]}
-        changes["B"] = [-size for size in made]
-        deltas = ActivationDeltas(tuple(made), tuple(first), tuple(changes["W"]))
+        every = range(program.microbatches)
+        made = random_times(rng, program.stages, len(every), 9, alike=rng.random() < 0.5)
+        # The input half may also add.
+        first = [[rng.randint(-size, 3) for size in row] for row in made]
+        changes = {
+            "F": made,
+            "I": first,
+            "W": [[-made[s][m] - first[s][m] for m in every] for s in range(program.stages)],
+            "B": [[-size for size in row] for row in made],
+        }
+        deltas = ActivationDeltas.of(compact(made), first, changes["W"])
         forward_only = not {"B", "I", "W"} & {op[0] for order in plan.orders for op in order}
         for rank, live in enumerate(live_activations(program, deltas)):
             alive: set[tuple[int, int]] = set()
@@ -136,15 +142,17 @@ def test_equals_a_count_with_sets(seed: int) -> None:
                 parts = plan.parts(operation)
                 added = [(m, s) for letter, s, m in parts if letter == "F"]
                 alive.update(added)
-                now += sum(max(changes[letter][s], 0) for letter, s, _ in parts if letter in "FIW")
+                now += sum(
+                    max(changes[letter][s][m], 0) for letter, s, m in parts if letter in "FIW"
+                )
                 most = set(alive) if len(alive) > len(most) else most
                 most_bytes = max(most_bytes, now)
                 for letter, s, m in parts:
                     if letter == "R" or (letter == "F" and not forward_only):
                         continue
-                    freed = -made[s] if letter == "F" else min(changes[letter][s], 0)
+                    freed = -made[s][m] if letter == "F" else min(changes[letter][s][m], 0)
                     now += freed
-                    gone_early = letter == "I" and changes["W"][s] == 0 and first[s] != 0
+                    gone_early = letter == "I" and changes["W"][s][m] == 0 and first[s][m] != 0
                     if gone_early or letter in "BWF":
                         alive.discard((m, s))
             assert set(live.alive) == {(s, m) for m, s in most}
@@ -161,18 +169,28 @@ def test_does_not_depend_on_durations() -> None:
 
 def test_bad_sizes_are_refused() -> None:
     program = build_program("gpipe", 2, 2, stage_edges=(StageEdge(0, 1),))
-    with pytest.raises(InvalidInput, match="one a stage: 2; got 1"):
+    with pytest.raises(InvalidInput, match="one for each of 2; got 1 x 1"):
         live_activations(program, [1])
-    with pytest.raises(InvalidInput, match="not negative"):
+    with pytest.raises(InvalidInput, match="one for each of 2; got 2 x 3"):
+        live_activations(program, [[1, 1, 1], [1, 1, 1]])
+    with pytest.raises(InvalidInput, match="between 0 and 9007199254740991"):
         live_activations(program, [1, -1])
-    with pytest.raises(InvalidInput, match="together"):
-        live_activations(program, [2**61, 2**61])
+    with pytest.raises(InvalidInput, match="between 0 and 9007199254740991"):
+        live_activations(program, [2**53, 1])
+
+
+def test_a_peak_that_json_would_not_carry_is_refused() -> None:
+    program = build_program("gpipe", 2, 2)
+    at_most = 2**53 - 1
+    assert live_activations(program, [1, at_most // 2])[1].peak_bytes == at_most - 1
+    with pytest.raises(InvalidInput, match=f"reach {at_most + 1} bytes; at most {at_most}"):
+        live_activations(program, [1, at_most // 2 + 1])
 
 
 def test_bad_deltas_are_refused() -> None:
     program = build_program("zb_h1", 2, 2)
     with pytest.raises(InvalidInput, match="deltas sum to 0; these to 3") as refused:
-        live_activations(program, ActivationDeltas((10, 10), (-4, -4), (-6, -3)))
+        live_activations(program, ActivationDeltas.of((10, 10), (-4, -4), (-6, -3)))
     assert [fault.path for fault in refused.value.faults] == [("costs", "stages", 1)]
-    with pytest.raises(InvalidInput, match="not negative"):
-        live_activations(program, ActivationDeltas((-1, 1), (0, 0), (1, -1)))
+    with pytest.raises(InvalidInput, match="between 0 and"):
+        live_activations(program, ActivationDeltas.of((-1, 1), (0, 0), (1, -1)))

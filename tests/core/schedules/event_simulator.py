@@ -27,9 +27,9 @@ class Plan:
     orders: list[list[Operation]]
     edges: list[Edge]
     recompute: str  # "none", "after_gradient" or "before_gradient"
-    durations: dict[str, list[int]]  # by letter, then by stage
-    forward: list[int] = field(default_factory=list)  # by edge
-    backward: list[int] = field(default_factory=list)
+    durations: dict[str, list[list[int]]]  # by letter, by stage, then by microbatch
+    forward: list[list[int]] = field(default_factory=list)  # by edge, then by microbatch
+    backward: list[list[int]] = field(default_factory=list)
     partner: dict[Operation, tuple[int, int]] = field(default_factory=dict)
     directions: int = 1
     chunks: int = 1
@@ -81,9 +81,11 @@ class Plan:
                     continue
                 crosses = homes[source, direction] != homes[target, direction]
                 if letter == "F" and stage == target:
-                    found.append((does["F", source, microbatch], self.forward[index] * crosses))
+                    late = self.forward[index][microbatch] * crosses
+                    found.append((does["F", source, microbatch], late))
                 if letter in takes_gradient and stage == source:
-                    found.append((gradient_of(target, microbatch), self.backward[index] * crosses))
+                    late = self.backward[index][microbatch] * crosses
+                    found.append((gradient_of(target, microbatch), late))
             if letter in "RBI":
                 found.append((does["F", stage, microbatch], 0))
             if letter in "BI" and self.recompute != "none":
@@ -99,11 +101,11 @@ class Plan:
         }
 
     def duration(self, operation: Operation) -> int:
-        """By kind and stage; of a pair the sum of its two, unless that has times of its own."""
-        letter, stage, _ = operation
+        """By kind, stage and microbatch; of a pair the sum of its two, or a time of its own."""
+        letter, stage, microbatch = operation
         if letter == "F&B" and letter not in self.durations:
-            return self.durations["F"][stage] + self.durations["B"][self.partner[operation][0]]
-        return self.durations[letter][stage]
+            return sum(self.duration(part) for part in self.parts(operation))
+        return self.durations[letter][stage][microbatch]
 
 
 def simulate_by_events(plan: Plan) -> dict[Operation, tuple[int, int, int]]:
@@ -112,6 +114,7 @@ def simulate_by_events(plan: Plan) -> dict[Operation, tuple[int, int, int]]:
     position = [0] * len(plan.orders)
     free = [0] * len(plan.orders)
     needs = plan.all_needs()
+    latencies = {0, *(late for hops in (*plan.forward, *plan.backward) for late in hops)}
     times = [0]
     latest = -1
     while times:
@@ -137,7 +140,7 @@ def simulate_by_events(plan: Plan) -> dict[Operation, tuple[int, int, int]]:
                 done[operation] = (now, end, min(gap, binding))
                 free[rank] = end
                 position[rank] += 1
-                for latency in {0, *plan.forward, *plan.backward}:
+                for latency in latencies:
                     heapq.heappush(times, end + latency)
                 progress = True
         latest = now
@@ -158,11 +161,39 @@ def random_edges(rng: random.Random, stages: int, directions: int = 1) -> list[E
     return [*chosen, *other]
 
 
-def random_durations(rng: random.Random, stages: int, largest: int) -> dict[str, list[int]]:
-    """Every letter; a whole backward takes as long as its two halves."""
-    durations = {k: [rng.randint(0, largest) for _ in range(stages)] for k in "FIWR"}
-    durations["B"] = [i + w for i, w in zip(durations["I"], durations["W"], strict=True)]
+def random_times(
+    rng: random.Random, rows: int, microbatches: int, largest: int, *, alike: bool
+) -> list[list[int]]:
+    """A row a stage or edge, with one time for all microbatches or one for each."""
+    if alike:
+        return [[rng.randint(0, largest)] * microbatches for _ in range(rows)]
+    return [[rng.randint(0, largest) for _ in range(microbatches)] for _ in range(rows)]
+
+
+def random_durations(
+    rng: random.Random, stages: int, microbatches: int, largest: int
+) -> dict[str, list[list[int]]]:
+    """Every letter; a whole backward takes as long as its two halves. Half of them are uneven."""
+    durations = {
+        k: random_times(rng, stages, microbatches, largest, alike=rng.random() < 0.5)
+        for k in "FIWR"
+    }
+    durations["B"] = [
+        [i + w for i, w in zip(*rows, strict=True)]
+        for rows in zip(durations["I"], durations["W"], strict=True)
+    ]
     return durations
+
+
+def random_hops(
+    rng: random.Random, edges: int, microbatches: int, latest: int
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Latencies there and back."""
+    alike = rng.random() < 0.5
+    return (
+        random_times(rng, edges, microbatches, latest, alike=alike),
+        random_times(rng, edges, microbatches, latest, alike=alike),
+    )
 
 
 @lru_cache
@@ -172,7 +203,7 @@ def legal_shapes(schedule: str) -> list[tuple[int, int, int, int]]:
 
 
 def random_plan(rng: random.Random, schedule: str, *, fused: bool = False) -> Plan:
-    """Few ranks and microbatches, small uneven times with zeros and many ties."""
+    """Few ranks and microbatches, small times with zeros and many ties."""
     if schedule == "explicit":
         return random_legal_plan(rng)
     ranks, microbatches, chunks, group = rng.choice(legal_shapes(schedule))
@@ -186,19 +217,21 @@ def random_plan(rng: random.Random, schedule: str, *, fused: bool = False) -> Pl
     largest, latest = rng.choice([1, 3, 30]), rng.choice([0, 1, 4, 40])
     stages = ranks * chunks
     edges = random_edges(rng, stages, directions)
+    forward, backward = random_hops(rng, len(edges), microbatches, latest)
     plan = Plan(
         orders=[[word[:3] for word in order] for order in words],
         edges=edges,
         recompute=recompute,
-        durations=random_durations(rng, stages, largest),
-        forward=[rng.randint(0, latest) for _ in edges],
-        backward=[rng.randint(0, latest) for _ in edges],
+        durations=random_durations(rng, stages, microbatches, largest),
+        forward=forward,
+        backward=backward,
         partner=partners(words),
         directions=directions,
         chunks=chunks,
     )
     if fused and rng.random() < 0.5:
-        plan.durations["F&B"] = [rng.randint(0, largest) for _ in range(stages)]
+        alike = rng.random() < 0.5
+        plan.durations["F&B"] = random_times(rng, stages, microbatches, largest, alike=alike)
     return plan
 
 
@@ -219,6 +252,7 @@ def random_legal_plan(rng: random.Random) -> Plan:
     rng.shuffle(homes)
     recompute = rng.choice(["none", "after_gradient", "before_gradient"])
     edges = random_edges(rng, stages)
+    forward, backward = random_hops(rng, len(edges), microbatches, 5)
     places = [(s, m) for s in range(stages) for m in range(microbatches)]
     often_split = rng.choice([0.0, 0.5, 1.0])
     split = {place for place in places if rng.random() < often_split}
@@ -238,9 +272,9 @@ def random_legal_plan(rng: random.Random) -> Plan:
         ],
         edges=edges,
         recompute=recompute,
-        durations=random_durations(rng, stages, 9),
-        forward=[rng.randint(0, 5) for _ in edges],
-        backward=[rng.randint(0, 5) for _ in edges],
+        durations=random_durations(rng, stages, microbatches, 9),
+        forward=forward,
+        backward=backward,
     )
     waiting = {op: {need for need, _ in found} for op, found in plan.all_needs().items()}
     sequence: list[Operation] = []

@@ -1,18 +1,22 @@
 """Short ways to build what the schedule tests need."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from service.core.schedules.assemble import assemble_program
 from service.core.schedules.build import build_program
 from service.core.schedules.orders import RankOrder
 from service.core.schedules.program import OpKind, PairMode, Program, RecomputeMode, StageEdge
-from service.core.schedules.stage_times import StageTimes
+from service.core.schedules.stage_times import StageSequence, StageTimes, by_stage
 from service.core.schedules.timeline import Timeline, simulate_timeline
 from tests.core.schedules.event_simulator import Operation, Plan
 
 MILLISECOND = 10**9
+
+Int64Array = npt.NDArray[np.int64]
 
 LETTERS = {kind.letter: kind for kind in OpKind}
 
@@ -56,19 +60,19 @@ def write_order(program: Program, rank: int) -> str:
 def timeline(
     schedule: str,
     microbatches: int,
-    forward: Sequence[int],
-    backward: Sequence[int] | None = None,
-    latency: int = 0,
+    forward: StageSequence,
+    backward: StageSequence | None = None,
+    latency: npt.ArrayLike = 0,
     *,
-    recompute: Sequence[int] | None = None,
+    recompute: StageSequence | None = None,
     mode: RecomputeMode = RecomputeMode.NONE,
     chunks: int = 1,
-    halves: tuple[Sequence[int], Sequence[int]] | None = None,
-    pair: Sequence[int] | None = None,
+    halves: tuple[StageSequence, StageSequence] | None = None,
+    pair: StageSequence | None = None,
     pair_mode: PairMode = PairMode.SERIAL,
     group_size: int | None = None,
 ) -> Timeline:
-    """A chain of stages, `chunks` on each rank, the same latency on every hop."""
+    """A chain of stages, `chunks` on each rank; one latency for every hop, or as hops have it."""
     program = build_program(
         schedule,
         len(forward) // chunks,
@@ -102,19 +106,30 @@ def plan_program(plan: Plan, schedule: str = "explicit") -> Program:
     )
 
 
+def compact(rows: list[list[int]]) -> list[list[int]]:
+    """One time a row where all microbatches take the same."""
+    if all(len(set(row)) == 1 for row in rows):
+        return [row[:1] for row in rows]
+    return rows
+
+
 def plan_times(plan: Plan) -> StageTimes:
     """The service's stage times of a reference plan; its whole backward is the plan's own."""
-    durations = {
-        letter: np.array(times, dtype=np.int64) for letter, times in plan.durations.items()
-    }
-    return StageTimes(
+    durations = {letter: compact(rows) for letter, rows in plan.durations.items()}
+    times = StageTimes.of(
         durations["F"],
-        durations["B"],
-        durations["R"],
-        durations["I"],
-        durations["W"],
-        durations.get("F&B"),
+        recompute=durations["R"],
+        backward_halves=(durations["I"], durations["W"]),
+        forward_backward=durations.get("F&B"),
     )
+    return replace(times, backward=by_stage(durations["B"]))
+
+
+def plan_hops(plan: Plan) -> tuple[Int64Array, Int64Array]:
+    """The latencies of a reference plan there and back, (edges, microbatches or 1)."""
+    there, back = compact(plan.forward), compact(plan.backward)
+    none = np.zeros((0, 1), dtype=np.int64)
+    return by_stage(there) if there else none, by_stage(back) if back else none
 
 
 def plan_order(plan: Plan) -> tuple[str, ...]:
@@ -143,6 +158,4 @@ def plan_timeline(plan: Plan, program: Program) -> Timeline | None:
     """The timeline of a reference plan, or None where no operation takes time."""
     if not any(plan.duration(op) for order in plan.orders for op in order):
         return None
-    return simulate_timeline(
-        program, plan_times(plan), np.array(plan.forward, int), np.array(plan.backward, int)
-    )
+    return simulate_timeline(program, plan_times(plan), *plan_hops(plan))

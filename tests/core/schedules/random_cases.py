@@ -24,11 +24,14 @@ def random_cases(
             plan = random_plan(rng, schedule, fused=rng.random() < 0.5)
         else:
             plan = random_legal_plan(rng)
-        plan.durations = {k: [t * unit for t in times] for k, times in plan.durations.items()}
-        plan.forward = [time * unit for time in plan.forward]
-        plan.backward = [time * unit for time in plan.backward]
+        plan.durations = {k: scaled(rows, unit) for k, rows in plan.durations.items()}
+        plan.forward, plan.backward = scaled(plan.forward, unit), scaled(plan.backward, unit)
         program = named_program(plan, schedule) if schedule else plan_program(plan)
         line = plan_timeline(plan, program)
         if line is not None:
             count -= 1
             yield plan, line
+
+
+def scaled(rows: list[list[int]], unit: int) -> list[list[int]]:
+    return [[time * unit for time in row] for row in rows]

@@ -220,7 +220,7 @@ def test_published_peaks(ranks: int) -> None:
         ones, zeros = (1,) * program.stages, (0,) * program.stages
         freed = tuple(-one for one in ones)
         halves = (freed, zeros) if freed_by == "I" else (zeros, freed)
-        live = live_activations(program, ActivationDeltas(ones, *halves))
+        live = live_activations(program, ActivationDeltas.of(ones, *halves))
         return [rank.peak_activations for rank in live]
 
     each = range(ranks)

@@ -83,11 +83,11 @@ def bound_by_derivatives(line: Timeline, change: Change, after: int) -> int:
     """Derivative x change, over both directions where a schedule has the boundary twice."""
     found = measure_sensitivity(line, find_critical_path(line))
     if isinstance(change, OperationChange):
-        before = int(line.times.of_kind(change.kind)[change.stage])
-        return found.operations[change.stage, change.kind].count * (before - after)
-    latencies = line.backward_latencies if change.gradient else line.forward_latencies
+        derivative = found.operations[change.stage, change.kind]
+        return derivative.picoseconds - derivative.count * after
     return sum(
-        found.transfers[index, change.gradient].count * (int(latencies[index]) - after)
+        found.transfers[index, change.gradient].picoseconds
+        - found.transfers[index, change.gradient].count * after
         for index, edge in enumerate(line.program.stage_edges)
         if (edge.source, edge.target) == (change.source, change.target)
         and (index, change.gradient) in found.transfers
@@ -97,11 +97,13 @@ def bound_by_derivatives(line: Timeline, change: Change, after: int) -> int:
 def change_plan(plan: Plan, change: Change, after: int) -> None:
     """The same change to the plan of the slow reference."""
     if isinstance(change, OperationChange):
-        plan.durations[change.kind.letter][change.stage] = after
+        times = plan.durations[change.kind.letter][change.stage]
+        times[:] = [after] * len(times)
         return
     for index, edge in enumerate(plan.edges):
         if edge[:2] == (change.source, change.target):
-            (plan.backward if change.gradient else plan.forward)[index] = after
+            hops = (plan.backward if change.gradient else plan.forward)[index]
+            hops[:] = [after] * len(hops)
 
 
 def path_of(line: Timeline) -> list[tuple[int, int]]:

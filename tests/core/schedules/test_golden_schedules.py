@@ -102,7 +102,7 @@ def test_peaks_are_those_of_the_oracle(row: dict[str, Any]) -> None:
         at_weight = live_activations(program, row["act"])
         assert [rank.peak_activations for rank in at_weight] == row["peak_W"]
         assert [rank.peak_bytes for rank in at_weight] == row["peak_weighted"]
-        at_input = live_activations(program, ActivationDeltas(ones, minus_ones, zeros))
+        at_input = live_activations(program, ActivationDeltas.of(ones, minus_ones, zeros))
         assert [rank.peak_activations for rank in at_input] == row["peak_I"]
         assert [rank.peak_bytes for rank in at_input] == row["peak_I"]
 

@@ -109,13 +109,19 @@ def test_shares_are_those_of_the_critical_path(seed: int) -> None:
         on_path = {key: d.picoseconds for key, d in found.transfers.items() if d.count}
         assert on_path == path.by_transfer
         for (stage, kind), derivative in found.operations.items():
-            each = int(line.times.of_kind(kind)[stage])
-            assert derivative.picoseconds == derivative.count * each
+            each = line.times.of_kind(kind)[stage].tolist()
+            assert_a_sum_of(derivative, each)
         for (edge, gradient), derivative in found.transfers.items():
             given = line.backward_latencies if gradient else line.forward_latencies
-            assert derivative.picoseconds == derivative.count * int(given[edge])
+            assert_a_sum_of(derivative, given[edge].tolist())
         crossing = zip(program.input_edges.tolist(), program.input_gradient.tolist(), strict=True)
         assert found.transfers.keys() == set(crossing)
+
+
+def assert_a_sum_of(derivative: Derivative, times: list[int]) -> None:
+    """As many of these times as are counted, exactly so where they are all the same."""
+    assert derivative.count * min(times) <= derivative.picoseconds
+    assert derivative.picoseconds <= derivative.count * max(times)
 
 
 def test_every_stage_and_kind_that_is_run_is_there_in_order(seed: int) -> None:

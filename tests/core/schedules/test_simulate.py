@@ -21,6 +21,7 @@ from tests.core.schedules.event_simulator import (
 )
 from tests.core.schedules.plans import (
     named_program,
+    plan_hops,
     plan_timeline,
     plan_times,
     read_order,
@@ -31,9 +32,7 @@ from tests.core.schedules.plans import (
 def assert_equals_reference(plan: Plan, program: Program) -> None:
     expected = simulate_by_events(plan)
     durations = operation_durations(program, plan_times(plan))
-    latencies = edge_latencies(
-        program, np.array(plan.forward, dtype=np.int64), np.array(plan.backward, dtype=np.int64)
-    )
+    latencies = edge_latencies(program, *plan_hops(plan))
     run = simulate(program, durations, latencies)
     found = {
         (OpKind(program.kind[i]).letter, int(program.stage[i]), int(program.microbatch[i])): (
@@ -101,9 +100,10 @@ def test_rank_binds_before_an_equal_arrival() -> None:
 def test_batches_equal_single_runs() -> None:
     rng = np.random.default_rng(7)
     program = build_program("1f1b", 4, 6)
-    forward, backward = rng.integers(0, 50, (2, 3, 5, 4))
+    forward = rng.integers(0, 50, (3, 5, 4, 1))
+    backward = rng.integers(0, 50, (3, 5, 4, 6))  # a time for each microbatch
     times = StageTimes(forward, backward, np.zeros_like(forward))
-    hops = rng.integers(0, 9, (2, 5, 3))
+    hops = rng.integers(0, 9, (2, 5, 3, 1))
     durations = operation_durations(program, times)
     latencies = edge_latencies(program, hops[0], hops[1])
     assert durations.shape == (3, 5, program.operations)
@@ -133,7 +133,11 @@ def test_stage_and_edge_times_have_the_right_length() -> None:
     with pytest.raises(InvalidInput, match="one a stage: 2; got 3"):
         operation_durations(program, StageTimes.of([1, 2, 3]))
     with pytest.raises(InvalidInput, match="one an edge: 1; got 2"):
-        edge_latencies(program, np.zeros(2, dtype=np.int64), np.zeros(1, dtype=np.int64))
+        edge_latencies(program, *(np.zeros((edges, 1), dtype=np.int64) for edges in (2, 1)))
+    with pytest.raises(InvalidInput, match=r"forward times .* one for each of 2; got 3"):
+        operation_durations(program, StageTimes.of([[1, 2, 3], [1, 2, 3]]))
+    with pytest.raises(InvalidInput, match=r"backward transfer times .* one for each of 2; got 3"):
+        edge_latencies(program, *(np.zeros((1, width), dtype=np.int64) for width in (2, 3)))
 
 
 def test_what_could_leave_int64_is_refused() -> None:
