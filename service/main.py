@@ -3,21 +3,26 @@
 import asyncio
 import gc
 import logging
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
 from typing import Any, TypeVar
 
 from litestar import Litestar, Request
 from litestar.di import Provide
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.pool import QueuePool
 
 from service.api.contract import get_openapi
 from service.api.injection import Readiness
 from service.api.routes import route_handlers
 from service.app.access import LOCAL_TEAM, Access, Principal
 from service.app.clusters import ClusterCache
-from service.app.ports import Clock, Database, Executor
-from service.app.services import Backend, Services
+from service.app.ports import Clock, Database, Executor, Observer
+from service.app.services import UNOBSERVED, Backend, Services
+from service.core.estimates.version import MODEL_VERSION
 from service.core.schedules.simulate import warm_up
 from service.settings import Settings
 from service.store import migrate
@@ -27,8 +32,10 @@ from service.store.unit_of_work import SystemClock
 from service.web.access import access_guard, allowed_hosts
 from service.web.application import Application
 from service.web.guards import refuse_bad_parameters, refuse_unacceptable
+from service.web.metrics import Metrics
 from service.web.problems import EXCEPTION_HANDLERS
 from service.web.strict_json import StrictRequest
+from service.web.telemetry import Telemetry
 
 __all__ = ["KernelExecutor", "create_app", "open_backend", "open_services"]
 
@@ -47,10 +54,45 @@ class KernelExecutor:
 
     def __init__(self, threads: int = KERNEL_THREADS) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kernel")
+        self._lock = threading.Lock()
+        self._unfinished = 0
+        self._busy = 0
+
+    @property
+    def busy(self) -> int:
+        """Threads that work at this moment."""
+        return self._busy
+
+    @property
+    def waiting(self) -> int:
+        """Calls that no thread has taken up yet."""
+        with self._lock:
+            return self._unfinished - self._busy
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result; its exception is raised here."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+
+        def work() -> T:
+            self._count(busy=1)
+            try:
+                return function(*arguments)
+            finally:
+                self._count(unfinished=-1, busy=-1)
+
+        self._count(unfinished=1)
+        future = self._pool.submit(work)
+        future.add_done_callback(self._forget_cancelled)
+        return await asyncio.wrap_future(future)
+
+    def _forget_cancelled(self, future: "Future[Any]") -> None:
+        # A caller that goes away takes with it what has not begun.
+        if future.cancelled():
+            self._count(unfinished=-1)
+
+    def _count(self, *, unfinished: int = 0, busy: int = 0) -> None:
+        with self._lock:
+            self._unfinished += unfinished
+            self._busy += busy
 
     def close(self) -> None:
         """Wait for what runs, and end the threads."""
@@ -87,7 +129,17 @@ def create_app(
     """
     resources = AsyncExitStack()
     warm = asyncio.Event()
-    backend = _build_backend(settings, resources, database=database, clock=clock, executor=executor)
+    metrics = Metrics(version("stagefare"), MODEL_VERSION)
+    telemetry = Telemetry(metrics)
+    backend = _build_backend(
+        settings,
+        resources,
+        database=database,
+        clock=clock,
+        executor=executor,
+        telemetry=telemetry,
+        metrics=metrics,
+    )
     access = Access(backend.database.token_directory, backend.clock)
     database_url = settings.database_url if database is None else None
     readiness = Readiness(_missing(backend.database, database_url, warm))
@@ -104,12 +156,13 @@ def create_app(
         # The team comes from the guard and from nowhere else; without one this fails.
         return backend.for_team(request.auth.team)
 
-    return Application(
+    app = Application(
         route_handlers=[*route_handlers(), get_openapi],
         dependencies={
             "services": Provide(provide_services, sync_to_thread=False),
             "access": Provide(lambda: access, sync_to_thread=False),
             "readiness": Provide(lambda: readiness, sync_to_thread=False),
+            "metrics": Provide(lambda: metrics, sync_to_thread=False),
         },
         exception_handlers=EXCEPTION_HANDLERS,
         guards=[
@@ -125,6 +178,8 @@ def create_app(
         openapi_config=None,
         logging_config=None,
     )
+    app.telemetry = telemetry
+    return app
 
 
 def _build_backend(
@@ -134,6 +189,8 @@ def _build_backend(
     database: Database | None = None,
     clock: Clock | None = None,
     executor: Executor | None = None,
+    telemetry: Observer = UNOBSERVED,
+    metrics: Metrics | None = None,
 ) -> Backend:
     """The backend, with what must be closed after it put on `resources`."""
     clock = SystemClock() if clock is None else clock
@@ -141,11 +198,28 @@ def _build_backend(
         own_executor = KernelExecutor()
         resources.callback(own_executor.close)
         executor = own_executor
+        if metrics is not None:
+            _watch_executor(metrics, own_executor)
     if database is None:
         engine = create_engine(settings.database_url)
         resources.push_async_callback(engine.dispose)
         database = SqlDatabase(engine, clock=clock)
-    return Backend(database, executor, clock, ClusterCache(executor))
+        if metrics is not None:
+            _watch_pool(metrics, engine)
+    return Backend(database, executor, clock, ClusterCache(executor), telemetry)
+
+
+def _watch_executor(metrics: Metrics, executor: KernelExecutor) -> None:
+    metrics.watch("kernel_threads", "Threads for long work", lambda: KERNEL_THREADS)
+    metrics.watch("kernel_threads_busy", "Threads at work", lambda: executor.busy)
+    metrics.watch("kernel_queue_depth", "Work waiting for a thread", lambda: executor.waiting)
+
+
+def _watch_pool(metrics: Metrics, engine: AsyncEngine) -> None:
+    pool = engine.sync_engine.pool
+    if isinstance(pool, QueuePool):
+        metrics.watch("database_connections", "Most that are opened", pool.size)
+        metrics.watch("database_connections_in_use", "Taken from the pool", pool.checkedout)
 
 
 def _missing(

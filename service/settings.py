@@ -6,6 +6,7 @@
     STAGEFARE_DATA_DIR        .stagefare in the current directory
     STAGEFARE_DATABASE_URL    an SQLite file in the data directory
     STAGEFARE_LOG_LEVEL       info
+    STAGEFARE_LOG_FORMAT      text on a terminal, otherwise json
 
 A variable with the prefix that is not in this table is refused, so that a misspelt name can't be
 overlooked.
@@ -17,9 +18,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
-__all__ = ["LogLevel", "Settings", "SettingsError", "is_loopback", "read_settings"]
+__all__ = ["LogFormat", "LogLevel", "Settings", "SettingsError", "is_loopback", "read_settings"]
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 PREFIX = "STAGEFARE_"
 DATABASE_SCHEMES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
@@ -33,6 +37,13 @@ class LogLevel(StrEnum):
     WARNING = "warning"
     INFO = "info"
     DEBUG = "debug"
+
+
+class LogFormat(StrEnum):
+    """How a log line is written."""
+
+    JSON = "json"
+    TEXT = "text"
 
 
 class SettingsError(ValueError):
@@ -52,6 +63,13 @@ class Settings:
     data_dir: Path
     database_url: str
     log_level: LogLevel
+    log_format: LogFormat | None  # None: what suits where the log goes
+
+    def logs_json(self, to_terminal: bool) -> bool:
+        """Whether log lines are JSON: as was chosen, or else unless a person is reading."""
+        if self.log_format is None:
+            return not to_terminal
+        return self.log_format is LogFormat.JSON
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -66,14 +84,15 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         if name.startswith(PREFIX) and value
     }
     problems: list[str] = []
-    known = {"HOST", "PORT", "DATA_DIR", "DATABASE_URL", "LOG_LEVEL"}
+    known = {"HOST", "PORT", "DATA_DIR", "DATABASE_URL", "LOG_FORMAT", "LOG_LEVEL"}
     problems += [
         f"{PREFIX}{name} is not a setting; known are "
         + ", ".join(f"{PREFIX}{setting}" for setting in sorted(known))
         for name in sorted(given.keys() - known)
     ]
     port = _port(given.get("PORT", "8000"), problems)
-    log_level = _log_level(given.get("LOG_LEVEL", LogLevel.INFO), problems)
+    log_level = _choice("LOG_LEVEL", given.get("LOG_LEVEL", LogLevel.INFO), LogLevel, problems)
+    log_format = _choice("LOG_FORMAT", given.get("LOG_FORMAT"), LogFormat, problems)
     data_dir = Path(given.get("DATA_DIR", ".stagefare")).absolute()
     database_url = given.get("DATABASE_URL") or f"sqlite:///{data_dir / 'stagefare.db'}"
     _check_database_url(database_url, problems)
@@ -84,7 +103,8 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         port=port,
         data_dir=data_dir,
         database_url=database_url,
-        log_level=log_level,
+        log_level=log_level or LogLevel.INFO,
+        log_format=log_format,
     )
 
 
@@ -108,13 +128,16 @@ def _port(text: str, problems: list[str]) -> int:
     return 0
 
 
-def _log_level(text: str, problems: list[str]) -> LogLevel:
+def _choice(
+    name: str, text: str | None, choices: type[Choice], problems: list[str]
+) -> Choice | None:
+    if text is None:
+        return None
     try:
-        return LogLevel(text.lower())
+        return choices(text.lower())
     except ValueError:
-        levels = ", ".join(LogLevel)
-        problems.append(f"{PREFIX}LOG_LEVEL is one of {levels}; got {text[:100]!r}")
-        return LogLevel.INFO
+        problems.append(f"{PREFIX}{name} is one of {', '.join(choices)}; got {text[:100]!r}")
+        return None
 
 
 def _check_database_url(url: str, problems: list[str]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import LogLevel, SettingsError, is_loopback, read_settings
+from service.settings import LogFormat, LogLevel, SettingsError, is_loopback, read_settings
 
 
 def test_defaults_are_a_local_service_on_an_embedded_database() -> None:
@@ -24,6 +24,7 @@ def test_everything_can_be_chosen() -> None:
             "STAGEFARE_DATA_DIR": "/var/lib/stagefare",
             "STAGEFARE_DATABASE_URL": "postgresql://user:secret@db/stagefare",
             "STAGEFARE_LOG_LEVEL": "DEBUG",
+            "STAGEFARE_LOG_FORMAT": "JSON",
         }
     )
     assert settings.host == "0.0.0.0"  # noqa: S104
@@ -31,6 +32,19 @@ def test_everything_can_be_chosen() -> None:
     assert settings.data_dir == Path("/var/lib/stagefare")
     assert settings.database_url == "postgresql://user:secret@db/stagefare"
     assert settings.log_level is LogLevel.DEBUG
+    assert settings.log_format is LogFormat.JSON
+
+
+@pytest.mark.parametrize(
+    ("chosen", "on_a_terminal", "in_a_file"),
+    [("", False, True), ("json", True, True), ("text", False, False)],
+)
+def test_log_lines_are_json_unless_somebody_reads_along(
+    chosen: str, on_a_terminal: bool, in_a_file: bool
+) -> None:
+    settings = read_settings({"STAGEFARE_LOG_FORMAT": chosen})
+    assert settings.logs_json(to_terminal=True) is on_a_terminal
+    assert settings.logs_json(to_terminal=False) is in_a_file
 
 
 def test_the_database_lies_in_the_data_directory() -> None:
@@ -49,6 +63,7 @@ def test_every_mistake_is_named_at_once_and_no_password_is_repeated() -> None:
                 "STAGEFARE_PROT": "9000",
                 "STAGEFARE_PORT": "70000",
                 "STAGEFARE_LOG_LEVEL": "loud",
+                "STAGEFARE_LOG_FORMAT": "xml",
                 "STAGEFARE_DATABASE_URL": "mysql://user:secret@db/stagefare",
             }
         )
@@ -56,6 +71,7 @@ def test_every_mistake_is_named_at_once_and_no_password_is_repeated() -> None:
         "STAGEFARE_PROT",
         "STAGEFARE_PORT",
         "STAGEFARE_LOG_LEVEL",
+        "STAGEFARE_LOG_FORMAT",
         "STAGEFARE_DATABASE_URL",
     ]
     assert "secret" not in str(caught.value)

@@ -199,7 +199,8 @@ def _timeline_route(
             check_size(priced.simulated.timeline, selection)
             return draw(priced, digest, selection)
 
-        content = await services.executor.run(simulate_and_draw)
+        with services.observer.span("price"):
+            content = await services.executor.run(simulate_and_draw)
         return Response(content, media_type=media_type)
 
     return timeline

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from service.api.injection import InjectedAccess, InjectedReadiness
 from service.app.errors import Unavailable
 from service.web.access import OPEN
+from service.web.telemetry import QUIET
 
 __all__ = ["Health", "Ready", "get_liveness", "get_readiness"]
 
@@ -36,7 +37,7 @@ class Ready(Struct, kw_only=True, frozen=True):
     operation_id="get_liveness",
     summary="Is the process alive",
     tags=["service"],
-    opt=OPEN,
+    opt={**OPEN, **QUIET},
     sync_to_thread=False,
 )
 def get_liveness() -> Health:
@@ -49,7 +50,7 @@ def get_liveness() -> Health:
     operation_id="get_readiness",
     summary="Is the service ready",
     tags=["service"],
-    opt=OPEN,
+    opt={**OPEN, **QUIET},
 )
 async def get_readiness(readiness: InjectedReadiness, access: InjectedAccess) -> Ready:
     """Ready when the database answers at the newest schema and the kernels are compiled."""

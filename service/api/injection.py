@@ -8,10 +8,12 @@ from litestar.params import SkipValidation
 
 from service.app.access import Access
 from service.app.services import Services
+from service.web.metrics import Metrics
 
 __all__ = [
     "DEPENDENCIES",
     "InjectedAccess",
+    "InjectedMetrics",
     "InjectedReadiness",
     "InjectedServices",
     "Readiness",
@@ -30,6 +32,7 @@ class Readiness:
 InjectedServices = NamedDependency[SkipValidation[Services]]
 InjectedAccess = NamedDependency[SkipValidation[Access]]
 InjectedReadiness = NamedDependency[SkipValidation[Readiness]]
+InjectedMetrics = NamedDependency[SkipValidation[Metrics]]
 
-# The names of all three, as the application provides them.
-DEPENDENCIES = ("services", "access", "readiness")
+# The names of all of them, as the application provides them.
+DEPENDENCIES = ("services", "access", "readiness", "metrics")

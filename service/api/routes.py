@@ -6,6 +6,7 @@ from service.api.calculations import calculations
 from service.api.estimates import estimate_routes
 from service.api.health import get_liveness, get_readiness
 from service.api.measurements import list_measurements
+from service.api.metrics import get_metrics
 from service.api.models import models
 from service.api.plans import plans
 from service.api.problems import get_problem_page
@@ -34,4 +35,5 @@ def route_handlers() -> list[ControllerRouterHandler]:
         get_problem_page,
         get_liveness,
         get_readiness,
+        get_metrics,
     ]

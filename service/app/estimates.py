@@ -59,8 +59,10 @@ async def create(
     reference = None if prepared.stored_plan is None else prepared.stored_plan.reference
     known = await _find(services, name)
     if known is not None:
+        services.observer.estimated(computed=False)
         return EstimateOutcome(known, created=False, plan_reference=reference)
-    answer = await services.executor.run(lambda: render(price(prepared), name, question))
+    with services.observer.span("price"):
+        answer = await services.executor.run(lambda: render(price(prepared), name, question))
     stored = StoredEstimate(
         digest=name,
         model_version=MODEL_VERSION,
@@ -70,6 +72,7 @@ async def create(
     )
     async with services.storage.writing() as unit:
         await unit.estimates.add(stored)
+    services.observer.estimated(computed=True)
     return EstimateOutcome(stored, created=True, plan_reference=reference)
 
 

@@ -5,7 +5,7 @@ A unit of work is built for one team, so no query below it can forget whose rows
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -23,6 +23,7 @@ __all__ = [
     "MeasurementRow",
     "MeasurementStore",
     "NewRevision",
+    "Observer",
     "Revision",
     "RevisionHeading",
     "Scope",
@@ -306,6 +307,16 @@ class Executor(Protocol):
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result; its exception is raised here."""
+
+
+class Observer(Protocol):
+    """Is told what happens, for those who run the service. It changes no answer."""
+
+    def estimated(self, *, computed: bool) -> None:
+        """An estimate was given: computed now, or as it was stored."""
+
+    def span(self, name: str, /) -> AbstractContextManager[None]:
+        """Around a part of the work that takes time."""
 
 
 class Clock(Protocol):

@@ -221,4 +221,5 @@ async def calculate(
     `replays` says how often `render` simulates the plan again beyond what an estimate does.
     """
     prepared = await prepare(services, question, decode, replays=replays)
-    return await services.executor.run(lambda: render(price(prepared)))
+    with services.observer.span("price"):
+        return await services.executor.run(lambda: render(price(prepared)))

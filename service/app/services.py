@@ -1,11 +1,26 @@
 """What the use cases work with, built once by `service.main`."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from service.app.clusters import ClusterCache
-from service.app.ports import Clock, Database, Executor, Storage
+from service.app.ports import Clock, Database, Executor, Observer, Storage
 
-__all__ = ["Backend", "Services"]
+__all__ = ["UNOBSERVED", "Backend", "Services", "Unobserved"]
+
+
+class Unobserved:
+    """The `Observer` that nobody asks."""
+
+    def estimated(self, *, computed: bool) -> None:
+        """Count nothing."""
+
+    def span(self, _name: str) -> AbstractContextManager[None]:
+        """Record nothing."""
+        return nullcontext()
+
+
+UNOBSERVED = Unobserved()
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +31,7 @@ class Services:
     executor: Executor
     clock: Clock
     clusters: ClusterCache
+    observer: Observer = UNOBSERVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +46,10 @@ class Backend:
     executor: Executor
     clock: Clock
     clusters: ClusterCache
+    observer: Observer = UNOBSERVED
 
     def for_team(self, team: str) -> Services:
         """The services of one team, which reach nothing of another."""
-        return Services(self.database.for_team(team), self.executor, self.clock, self.clusters)
+        return Services(
+            self.database.for_team(team), self.executor, self.clock, self.clusters, self.observer
+        )

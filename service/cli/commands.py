@@ -65,8 +65,12 @@ def serve(check: bool, with_examples: bool) -> None:
         return
     import uvicorn
 
+    from service.logs import configure_logging
     from service.main import create_app
 
+    configure_logging(
+        settings.log_level, sys.stderr, as_json=settings.logs_json(sys.stderr.isatty())
+    )
     listener = _listen(settings.host, settings.port)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     base = f"http://{host}:{settings.port}"
@@ -81,7 +85,7 @@ def serve(check: bool, with_examples: bool) -> None:
     server = uvicorn.Server(
         uvicorn.Config(
             create_app(settings),
-            log_level=settings.log_level.value,
+            log_config=None,
             access_log=False,
             server_header=False,
         )

@@ -1,4 +1,5 @@
-"""The outermost layer: a request id on every answer, HEAD wherever GET works, a right Allow.
+"""The outermost layer: a request id on every answer, HEAD wherever GET works, a right Allow, and
+what is logged, counted and traced of each request.
 
 The framework's own middleware runs after routing, so it would miss unknown routes.
 """
@@ -11,6 +12,8 @@ from litestar import Litestar
 from litestar.types import HTTPScope, Message, Receive, Scope, Send
 
 from service.web.methods import allowed_methods
+from service.web.telemetry import Exchange, Telemetry
+from service.web.trace_context import trace_parent
 
 __all__ = ["Application"]
 
@@ -21,6 +24,8 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 class Application(Litestar):
     """The framework's application inside the layer described above."""
 
+    telemetry = Telemetry()
+
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one connection (ASGI)."""
         if scope["type"] == "http":
@@ -29,16 +34,33 @@ class Application(Litestar):
             await super().__call__(scope, receive, send)
 
     async def _serve(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
-        request_id = _request_id(scope)
+        parent = trace_parent(scope["headers"])
+        with self.telemetry.exchange(scope["method"], _request_id(scope), parent) as exchange:
+            await self._exchange(exchange, scope, receive, send)
+
+    async def _exchange(
+        self, exchange: Exchange, scope: HTTPScope, receive: Receive, send: Send
+    ) -> None:
         is_head, is_options = scope["method"] == "HEAD", scope["method"] == "OPTIONS"
         # The server keeps its own scope, so that it knows that the request is a HEAD.
-        inner = {**scope, "state": {**scope.get("state", {}), "request_id": request_id}}
+        ids = {"request_id": exchange.request_id, "trace_id": exchange.trace_id}
+        inner = {**scope, "state": {**scope.get("state", {}), **ids}}
         if is_head:
             inner["method"] = "GET"
 
+        async def ask() -> Any:
+            message = await receive()
+            if message["type"] == "http.request":
+                exchange.request_bytes += len(message.get("body", b""))
+            return message
+
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message["headers"], (REQUEST_ID_HEADER, request_id.encode())]
+                exchange.status = message["status"]
+                headers = [
+                    *message["headers"],
+                    (REQUEST_ID_HEADER, exchange.request_id.encode()),
+                ]
                 if is_options and message["status"] == 204:
                     # The framework names the methods of one of the routes of a path, not HEAD.
                     headers = [header for header in headers if header[0] != b"allow"]
@@ -48,9 +70,14 @@ class Application(Litestar):
                 if not message.get("more_body", False):
                     await send(cast("Message", {**message, "body": b""}))
             else:
+                if message["type"] == "http.response.body":
+                    exchange.response_bytes += len(message.get("body", b""))
                 await send(message)
 
-        await super().__call__(cast("Scope", inner), receive, answer)
+        try:
+            await super().__call__(cast("Scope", inner), ask, answer)
+        finally:
+            exchange.routed(inner)
 
 
 def _request_id(scope: HTTPScope) -> str:

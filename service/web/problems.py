@@ -100,6 +100,10 @@ class ProblemDocument(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
     detail: Annotated[str, Meta(description="What is wrong in this case.")]
     instance: Annotated[str, Meta(description="Path of the request.")]
     request_id: Annotated[str, Meta(description="Also in the X-Request-ID header and the log.")]
+    trace_id: (
+        Annotated[str, Meta(description="Of the trace the request belongs to, if any.")]
+        | msgspec.UnsetType
+    ) = msgspec.UNSET
     errors: Annotated[
         list[ProblemError],
         Meta(max_length=MAX_LISTED_FAULTS, description="All faults at once, as far as listed."),
@@ -204,13 +208,8 @@ def _answer_with_problem(request: AnyRequest, error: Exception) -> Response[byte
     """The answer to a request that raised: the handler of every exception."""
     problem = problem_for(error)
     if problem is None:
-        logger.error(
-            "%s: %s %s failed",
-            _request_id(request),
-            request.method,
-            request.scope["path"],
-            exc_info=error,
-        )
+        # The line carries the request's id; whatever else the caller wrote stays out of it.
+        logger.error("request failed", exc_info=error)
         problem = Problem(
             problem_types.INTERNAL_ERROR, "the failure was logged under this request's id"
         )
@@ -233,7 +232,8 @@ def _response(request: AnyRequest, problem: Problem, headers: dict[str, str]) ->
         status=problem.problem_type.status,
         detail=problem.detail,
         instance=request.scope["path"],
-        request_id=_request_id(request),
+        request_id=str(request.scope["state"].get("request_id", "")),
+        trace_id=request.scope["state"].get("trace_id") or msgspec.UNSET,
         errors=list(problem.errors[:MAX_LISTED_FAULTS]),
     )
     return Response(
@@ -242,10 +242,6 @@ def _response(request: AnyRequest, problem: Problem, headers: dict[str, str]) ->
         media_type=PROBLEM_MEDIA_TYPE,
         headers=headers,
     )
-
-
-def _request_id(request: AnyRequest) -> str:
-    return str(request.scope["state"].get("request_id", ""))
 
 
 def _problem_of_faults(problem_type: ProblemType, faults: Sequence[Fault]) -> Problem:

@@ -183,6 +183,10 @@ async def test_another_teams_objects_are_as_if_they_were_not(app: Litestar, team
     for call in calls:
         seen = await call.send(curious, ids)
         expected = await call.send(other, nothing, renamed)
+        if call.path == "/metrics":  # the same for all teams, from one moment to the next another
+            assert seen.status_code == 200
+            assert not [value for value in ids.values() if value in seen.text]
+            continue
         assert comparable(seen) == comparable(expected, back), call
         if call.method in {"GET", "HEAD", "DELETE"} and "{" in call.path and call.scope is not None:
             assert seen.status_code == 404, call

@@ -10,6 +10,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath, JSONBody
 from litestar.testing import AsyncTestClient
 from msgspec import Struct
+from structlog.contextvars import get_contextvars
 
 from service.app.errors import NotFound, PreconditionFailed, Superseded, Unavailable
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
@@ -114,14 +115,22 @@ async def test_a_failed_precondition_tells_the_current_version() -> None:
 
 
 async def test_the_unforeseen_is_logged_under_the_id_of_the_request(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    seen = []
+
+    def note(record: logging.LogRecord) -> bool:
+        seen.append(get_contextvars()["request_id"])
+        return True
+
     with caplog.at_level(logging.ERROR, "stagefare.web"):
+        monkeypatch.setattr(logging.getLogger("stagefare.web"), "filters", [note])
         async with client() as http:
             await http.get("/errors/bug", headers={"X-Request-ID": "abc-1"})
-    (record,) = caplog.records
-    assert record.getMessage() == "abc-1: GET /errors/bug failed"
+    (record,) = (record for record in caplog.records if record.name == "stagefare.web")
+    assert record.getMessage() == "request failed"
     assert record.exc_info is not None
+    assert seen == ["abc-1"]
 
 
 @pytest.mark.parametrize(
