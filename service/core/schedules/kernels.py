@@ -8,18 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from service.core.schedules.signatures import read_only as _read
+from service.core.schedules.signatures import writable as _write
+
 __all__ = ["latest_ends", "longest_ways", "simulate_rows", "topological_order"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
-
-
-def _read(dtype: types.Type, dimensions: int) -> types.Array:
-    return types.Array(dtype, dimensions, "C", readonly=True)
-
-
-def _write(dtype: types.Type, dimensions: int) -> types.Array:
-    return types.Array(dtype, dimensions, "C")
 
 
 @njit(
@@ -96,6 +91,7 @@ def topological_order(
         _read(types.int64, 1),
         _read(types.int64, 2),
         _read(types.int64, 2),
+        _read(types.int64, 2),
         _write(types.int64, 2),
         _write(types.int64, 2),
         _write(types.int32, 2),
@@ -111,12 +107,18 @@ def simulate_rows(
     inputs: Int64Array,
     durations: Int64Array,
     latencies: Int64Array,
+    holds: Int64Array,
     start: Int64Array,
     end: Int64Array,
     binding: Int32Array,
 ) -> None:
-    """Fill start, end and binding, one row a run, from durations (rows, n), latencies (rows, k)."""
+    """Fill start, end and binding, one row a run, from durations (rows, n), latencies (rows, k).
+
+    `holds` is (rows, n), how long a rank stays held after the end of each operation, or (rows, 0)
+    where none is.
+    """
     free = np.empty(ranks, np.int64)
+    held = holds.shape[1] > 0
     for row in range(durations.shape[0]):
         free[:] = 0
         for i in range(len(order)):
@@ -138,13 +140,14 @@ def simulate_rows(
             binding[row, operation] = binds
             latest += durations[row, operation]
             end[row, operation] = latest
-            free[r] = latest
+            free[r] = latest + holds[row, operation] if held else latest
 
 
 @njit(
     types.void(
         _read(types.int64, 1),
         _read(types.int32, 1),
+        _read(types.int64, 1),
         _read(types.int64, 1),
         _read(types.int64, 1),
         _read(types.int64, 1),
@@ -164,20 +167,24 @@ def latest_ends(
     inputs: Int64Array,
     durations: Int64Array,
     latencies: Int64Array,
+    holds: Int64Array,
     makespan: int,
     latest: Int64Array,
 ) -> None:
     """Fill `latest`: when each operation may end at the latest for all to end by `makespan`.
 
     Against the topological order: what follows an operation, on its rank or as a consumer of its
-    value, has said when it must start before the operation itself is looked at.
+    value, has said when it must start before the operation itself is looked at. `holds` is (n,) as
+    in `simulate_rows`, or (0,).
     """
     latest[:] = makespan
+    held = len(holds) > 0
     for i in range(len(order) - 1, -1, -1):
         operation = order[i]
         start = latest[operation] - durations[operation]
         if operation > rank_offsets[rank[operation]]:
-            latest[operation - 1] = min(latest[operation - 1], start)
+            hold = holds[operation - 1] if held else np.int64(0)
+            latest[operation - 1] = min(latest[operation - 1], start - hold)
         for j in range(input_offsets[operation], input_offsets[operation + 1]):
             producer = inputs[j]
             latest[producer] = min(latest[producer], start - latencies[j])

@@ -1,6 +1,7 @@
 """`simulate`: when every operation of a program starts and ends, and what made it wait.
 
-Transfers take latency and nothing else: any number fly at once and neither rank is held.
+Transfers take their latency whatever others do: any number fly at once. Links of limited capacity
+are in `service.core.schedules.link_run`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from service.core.schedules.build import build_program
 from service.core.schedules.kernels import simulate_rows
 from service.core.schedules.program import Program
 
-__all__ = ["MAX_PICOSECONDS", "Run", "simulate", "warm_up"]
+__all__ = ["MAX_PICOSECONDS", "Queues", "Run", "last_sends", "simulate", "warm_up"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -23,16 +24,36 @@ MAX_PICOSECONDS = 2**62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Queues:
+    """What became of each bundle on the links, where links have a capacity. Times in picoseconds.
+
+    Bundle i is that of input i of the program; where operations have bundles of their own that of
+    operation o is `len(program.inputs) + o`.
+    """
+
+    arrival: Int64Array  # (bundles,)
+    # (bundles,) the link on which it was last (the first of equals), -1 where it used none.
+    bound_link: Int32Array
+    # (bundles,) the bundle that it found on that link and waited for, -1 where the link was free.
+    behind: Int64Array
+    # What was settled, in sequence: operation o as o when its start was known, bundle b as
+    # `operations + b` when it was served. Whatever follows from something else comes later.
+    sequence: Int64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """Times of all operations, (..., operations); leading axes are runs of one program.
 
     `binding` is the index into `program.inputs` of the input that an operation waited for, and -1
-    where it started as soon as its rank was free (or at time 0).
+    where it started as soon as its rank was free (or at time 0). `queues` is None where links have
+    no capacity.
     """
 
     start: Int64Array
     end: Int64Array
     binding: Int32Array
+    queues: Queues | None = None
 
     @property
     def makespan(self) -> Int64Array:
@@ -41,13 +62,15 @@ class Run:
         return latest
 
 
-def simulate(program: Program, durations: Int64Array, latencies: Int64Array) -> Run:
+def simulate(
+    program: Program, durations: Int64Array, latencies: Int64Array, *, blocking: bool = False
+) -> Run:
     """Run every rank in its order, each operation as early as it may.
 
     An operation starts when its rank is free and all its inputs have arrived; an input arrives its
     latency after its producer ends. The binding input is the one that arrives last, if it arrives
     after the rank is free; of equal arrivals the one with the smaller latency, then the lower
-    index.
+    index. With `blocking` a rank is free only when all that its last operation sends has arrived.
 
     `durations` is (..., operations) and `latencies` (..., inputs), int64 picoseconds, not negative;
     leading axes are broadcast against each other.
@@ -61,7 +84,10 @@ def simulate(program: Program, durations: Int64Array, latencies: Int64Array) -> 
     duration_rows = _rows(durations, leading, rows)
     latency_rows = _rows(latencies, leading, rows)
     _check_range(program, duration_rows, latency_rows)
-    run = _run(program, duration_rows, latency_rows)
+    holds = np.zeros((rows, program.operations if blocking else 0), dtype=np.int64)
+    for row in range(rows if blocking else 0):
+        holds[row] = last_sends(program, latency_rows[row])[0]
+    run = _run(program, duration_rows, latency_rows, holds)
     return Run(run.start.reshape(shape), run.end.reshape(shape), run.binding.reshape(shape))
 
 
@@ -75,7 +101,21 @@ def warm_up() -> None:
     )
 
 
-def _run(program: Program, durations: Int64Array, latencies: Int64Array) -> Run:
+def last_sends(program: Program, latencies: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """How long after each operation's end the last of its values arrives, and which that is.
+
+    `latencies` is (inputs,) ps. Two arrays of (operations,): picoseconds, and an index into
+    `program.inputs` (the first of equals), which is 0 and -1 for operations that send nothing.
+    """
+    longest = np.zeros(program.operations, dtype=np.int64)
+    np.maximum.at(longest, program.inputs, latencies)
+    last = np.full(program.operations, -1, dtype=np.int64)
+    slowest = np.flatnonzero(latencies == longest[program.inputs])[::-1]
+    last[program.inputs[slowest]] = slowest  # of several the last written: the first
+    return longest, last
+
+
+def _run(program: Program, durations: Int64Array, latencies: Int64Array, holds: Int64Array) -> Run:
     run = Run(
         np.empty(durations.shape, dtype=np.int64),
         np.empty(durations.shape, dtype=np.int64),
@@ -89,6 +129,7 @@ def _run(program: Program, durations: Int64Array, latencies: Int64Array) -> Run:
         program.inputs,
         durations,
         latencies,
+        holds,
         run.start,
         run.end,
         run.binding,
@@ -132,6 +173,7 @@ def _check_range(program: Program, durations: Int64Array, latencies: Int64Array)
         program,
         np.ones((1, program.operations), dtype=np.int64),
         np.zeros((1, len(program.inputs)), dtype=np.int64),
+        np.zeros((1, 0), dtype=np.int64),
     )
     chain_length = int(unit_run.makespan[0])
     if chain_length * longest > MAX_PICOSECONDS:

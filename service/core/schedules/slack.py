@@ -72,6 +72,7 @@ def measure_slack(timeline: Timeline) -> Slack:
         program.inputs,
         timeline.durations,
         timeline.latencies,
+        np.empty(0, dtype=np.int64),
         timeline.makespan,
         latest,
     )

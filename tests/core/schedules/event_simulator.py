@@ -12,6 +12,7 @@ from tests.core.schedules.reference_orders import Word, rank_orders, shapes_of
 
 Operation = tuple[str, int, int]  # letter, stage, microbatch
 Edge = tuple[int, ...]  # source, target, and the direction unless it is 0
+Crossing = tuple[int, bool, int]  # index of the edge, whether back, microbatch
 
 BACKWARDS = ("B", "I", "W")
 
@@ -63,6 +64,17 @@ class Plan:
 
     def all_needs(self) -> dict[Operation, list[tuple[Operation, int]]]:
         """What each operation waits for, and the latency of each."""
+        latencies = (self.forward, self.backward)
+        return {
+            op: [
+                (need, 0 if way is None else latencies[way[1]][way[0]][way[2]])
+                for need, way in needs
+            ]
+            for op, needs in self.all_crossings().items()
+        }
+
+    def all_crossings(self) -> dict[Operation, list[tuple[Operation, Crossing | None]]]:
+        """What each operation waits for, and what that crosses, if anything."""
         does = {part: op for order in self.orders for op in order for part in self.parts(op)}
         homes = self.homes
 
@@ -70,10 +82,10 @@ class Plan:
             whole = ("B", stage, microbatch)
             return does[whole] if whole in does else does["I", stage, microbatch]
 
-        def needs(part: Operation) -> list[tuple[Operation, int]]:
+        def needs(part: Operation) -> list[tuple[Operation, Crossing | None]]:
             letter, stage, microbatch = part
             direction = microbatch % self.directions
-            found: list[tuple[Operation, int]] = []
+            found: list[tuple[Operation, Crossing | None]] = []
             takes_gradient = "R" if self.recompute == "after_gradient" else "BI"
             for index, edge in enumerate(self.edges):
                 source, target = edge[:2]
@@ -81,17 +93,17 @@ class Plan:
                     continue
                 crosses = homes[source, direction] != homes[target, direction]
                 if letter == "F" and stage == target:
-                    late = self.forward[index][microbatch] * crosses
-                    found.append((does["F", source, microbatch], late))
+                    way = (index, False, microbatch) if crosses else None
+                    found.append((does["F", source, microbatch], way))
                 if letter in takes_gradient and stage == source:
-                    late = self.backward[index][microbatch] * crosses
-                    found.append((gradient_of(target, microbatch), late))
+                    way = (index, True, microbatch) if crosses else None
+                    found.append((gradient_of(target, microbatch), way))
             if letter in "RBI":
-                found.append((does["F", stage, microbatch], 0))
+                found.append((does["F", stage, microbatch], None))
             if letter in "BI" and self.recompute != "none":
-                found.append((("R", stage, microbatch), 0))
+                found.append((("R", stage, microbatch), None))
             if letter == "W":
-                found.append((("I", stage, microbatch), 0))
+                found.append((("I", stage, microbatch), None))
             return found
 
         return {
@@ -108,13 +120,22 @@ class Plan:
         return self.durations[letter][stage][microbatch]
 
 
-def simulate_by_events(plan: Plan) -> dict[Operation, tuple[int, int, int]]:
-    """Start, end and transfer wait of every operation (golden/schedules/README defines it)."""
+def simulate_by_events(
+    plan: Plan, *, blocking: bool = False
+) -> dict[Operation, tuple[int, int, int]]:
+    """Start, end and transfer wait of every operation (golden/schedules/README defines it).
+
+    With `blocking` a rank is held until the last of what it sends has arrived.
+    """
     done: dict[Operation, tuple[int, int, int]] = {}
     position = [0] * len(plan.orders)
     free = [0] * len(plan.orders)
     needs = plan.all_needs()
     latencies = {0, *(late for hops in (*plan.forward, *plan.backward) for late in hops)}
+    holds = dict.fromkeys(needs, 0)
+    for found in needs.values() if blocking else ():
+        for need, late in found:
+            holds[need] = max(holds[need], late)
     times = [0]
     latest = -1
     while times:
@@ -138,7 +159,7 @@ def simulate_by_events(plan: Plan) -> dict[Operation, tuple[int, int, int]]:
                 gap = now - free[rank] if position[rank] else 0
                 end = now + plan.duration(operation)
                 done[operation] = (now, end, min(gap, binding))
-                free[rank] = end
+                free[rank] = end + holds[operation]
                 position[rank] += 1
                 for latency in latencies:
                     heapq.heappush(times, end + latency)

@@ -11,7 +11,7 @@ from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.build import build_program
 from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.program import OpKind, Program, StageEdge
-from service.core.schedules.simulate import MAX_PICOSECONDS, simulate, warm_up
+from service.core.schedules.simulate import MAX_PICOSECONDS, last_sends, simulate, warm_up
 from service.core.schedules.stage_times import StageTimes, edge_latencies, operation_durations
 from service.core.schedules.timeline import simulate_timeline
 from tests.core.schedules.event_simulator import (
@@ -29,11 +29,11 @@ from tests.core.schedules.plans import (
 )
 
 
-def assert_equals_reference(plan: Plan, program: Program) -> None:
-    expected = simulate_by_events(plan)
+def assert_equals_reference(plan: Plan, program: Program, *, blocking: bool = False) -> None:
+    expected = simulate_by_events(plan, blocking=blocking)
     durations = operation_durations(program, plan_times(plan))
     latencies = edge_latencies(program, *plan_hops(plan))
-    run = simulate(program, durations, latencies)
+    run = simulate(program, durations, latencies, blocking=blocking)
     found = {
         (OpKind(program.kind[i]).letter, int(program.stage[i]), int(program.microbatch[i])): (
             int(run.start[i]),
@@ -43,7 +43,7 @@ def assert_equals_reference(plan: Plan, program: Program) -> None:
     }
     assert found == {op: (start, end) for op, (start, end, _) in expected.items()}
     line = plan_timeline(plan, program)
-    if line is None:
+    if line is None or blocking:
         return
     waits = [rank.transfer_wait for rank in measure_bubble(line).ranks]
     assert waits == [sum(expected[op][2] for op in order) for order in plan.orders]
@@ -55,6 +55,24 @@ def test_equals_the_reference_on_random_plans(schedule: str, seed: int) -> None:
     for number in range(700):
         plan = random_plan(rng, schedule, fused=number % 2 == 1)
         assert_equals_reference(plan, named_program(plan, schedule))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_blocking_sends_equal_the_reference_on_random_plans(schedule: str, seed: int) -> None:
+    rng = random.Random(seed + 1)
+    for number in range(700):
+        plan = random_plan(rng, schedule, fused=number % 2 == 1)
+        assert_equals_reference(plan, named_program(plan, schedule), blocking=True)
+
+
+def test_a_blocking_send_holds_its_rank() -> None:
+    program = build_program("forward_only", 2, 2)
+    durations, latencies = np.array([2, 2, 3, 3]), np.array([4, 4])
+    run = simulate(program, durations, latencies, blocking=True)
+    # rank 0: 0-2, held until 6, 6-8, held until 12; rank 1: 6-9, 12-15
+    assert run.start.tolist() == [0, 6, 6, 12]
+    held, last = last_sends(program, latencies)
+    assert (held.tolist(), last.tolist()) == ([4, 4, 0, 0], [0, 1, -1, -1])
 
 
 def test_two_ranks_by_hand() -> None:
