@@ -28,7 +28,7 @@ from service.app.errors import NotFound
 from service.app.ports import DocumentKind, RevisionHeading
 from service.app.references import NAME_RULE, parse_name, singular
 from service.web import problem_types
-from service.web.conditional import entity_tag, precondition
+from service.web.conditional import entity_tag, precondition, required_precondition
 from service.web.cursors import DEFAULT_LIMIT, Cursor, Limit, page_of, read_cursor
 from service.web.openapi import CONDITIONAL, EXAMPLE
 from service.web.problems import Problem, RequestFaultCode, parameter_error
@@ -170,7 +170,8 @@ def document_router(
         request: AnyRequest, services: InjectedServices, name: DocumentName
     ) -> None:
         """Taken out of lists and new references; what pins a revision of it still resolves."""
-        await documents.archive(services, kind, _known_name(name, noun), precondition(request))
+        permits = required_precondition(request)
+        await documents.archive(services, kind, _known_name(name, noun), permits)
 
     handlers: list[ControllerRouterHandler] = [
         put_document,

@@ -22,7 +22,8 @@ from service.api.schemas.timelines import (
     timeline_selection,
 )
 from service.app import estimates
-from service.app.estimates import EstimateQuestion
+from service.app.estimates import EstimateOutcome, EstimateQuestion
+from service.app.idempotency import Answer, Record
 from service.app.ports import Scope
 from service.app.pricing import Priced, price
 from service.core.estimates.estimate import (
@@ -41,6 +42,7 @@ from service.formats.timeline_text import timeline_text
 from service.web import problem_types
 from service.web.access import needs
 from service.web.conditional import entity_tag, is_unmodified
+from service.web.idempotency import IDEMPOTENT, respond_once
 from service.web.openapi import CONDITIONAL, EXAMPLE, PROBLEMS
 
 __all__ = ["estimate_routes", "render_estimate"]
@@ -105,35 +107,36 @@ def render_estimate(priced: Priced, digest: str, question: EstimateQuestion) -> 
     tags=["estimates"],
     status_code=201,
     # What it stores follows from what is stored already, so reading is enough.
-    opt={**needs(Scope.READ), EXAMPLE: _EXAMPLE},
+    opt={**needs(Scope.READ), **IDEMPOTENT, EXAMPLE: _EXAMPLE},
     responses={
         201: ResponseSpec(EstimateAnswer, description="A new estimate"),
         200: ResponseSpec(EstimateAnswer, description="The stored estimate of the same inputs"),
     },
 )
 async def create_estimate(
-    services: InjectedServices, data: JSONBody[EstimateRequest]
+    request: AnyRequest, services: InjectedServices, data: JSONBody[EstimateRequest]
 ) -> Response[bytes]:
     """A pure function of the patched plan, the documents it pins and the cost model's version.
 
     Its digest names all of these; when the digest is known, the stored answer comes back and
     nothing is simulated. `Stagefare-Plan` tells the revision of a plan that was asked for by name.
     """
-    outcome = await estimates.create(
-        services, estimate_question(data), patched_plan, render_estimate
-    )
+
+    async def create(record: Record[EstimateOutcome]) -> EstimateOutcome:
+        question = estimate_question(data)
+        return await estimates.create(services, question, patched_plan, render_estimate, record)
+
+    return await respond_once(request, services, data, create, _outcome_answer)
+
+
+def _outcome_answer(outcome: EstimateOutcome) -> Answer:
     location = f"/v1/estimates/{outcome.stored.digest}"
     headers = {"ETag": entity_tag(outcome.stored.digest), "Content-Location": location}
     if outcome.created:
         headers["Location"] = location
     if outcome.plan_reference is not None:
         headers["Stagefare-Plan"] = outcome.plan_reference
-    return Response(
-        outcome.stored.answer,
-        status_code=201 if outcome.created else 200,
-        media_type="application/json",
-        headers=headers,
-    )
+    return Answer(201 if outcome.created else 200, headers, outcome.stored.answer)
 
 
 @get(

@@ -1,7 +1,9 @@
 """Profiles: the document routes and the import of profiles made by other tools."""
 
+import hashlib
 from typing import Any
 
+import msgspec
 from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 
@@ -9,12 +11,13 @@ from service.api.documents import DocumentName, document_router, required_name
 from service.api.injection import InjectedServices
 from service.api.schemas.imports import ImportAnswer, ProfileImportFields, import_answer
 from service.app.documents import Change
-from service.app.imports import ProfileFile, import_profile
+from service.app.idempotency import Answer, Record
+from service.app.imports import Imported, ProfileFile, import_profile
 from service.app.ports import DocumentKind
 from service.formats.documents.fields import or_none
 from service.web.forms import read_form
+from service.web.idempotency import IDEMPOTENT, respond_once
 from service.web.openapi import MULTIPART
-from service.web.responses import json_response
 
 __all__ = ["MAX_IMPORT_BYTES", "profiles"]
 
@@ -40,7 +43,7 @@ EXAMPLE_PROFILE = {
     "/{name:str}/imports",
     operation_id="import_profile",
     summary="Import a profile",
-    opt={MULTIPART: ProfileImportFields},
+    opt={**IDEMPOTENT, MULTIPART: ProfileImportFields},
     request_max_body_size=MAX_IMPORT_BYTES,
     responses={
         201: ResponseSpec(ImportAnswer, description="A document was stored as a new revision"),
@@ -63,16 +66,30 @@ async def import_file(
         device=or_none(fields.device),
         precision=or_none(fields.precision),
     )
-    imported = await import_profile(
-        services,
-        file,
-        profile_name=profile_name,
-        model_name=or_none(fields.model_name) or profile_name,
-        dry_run=fields.dry_run,
-    )
+
+    async def create(record: Record[Imported]) -> Imported:
+        return await import_profile(
+            services,
+            file,
+            profile_name=profile_name,
+            model_name=or_none(fields.model_name) or profile_name,
+            dry_run=fields.dry_run,
+            record=record,
+        )
+
+    # Forms of equal parts differ in their boundaries, so the parts are what is asked for.
+    asked = (await services.executor.run(_digest, content), fields)
+    return await respond_once(request, services, asked, create, _imported_answer)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _imported_answer(imported: Imported) -> Answer:
     stored = [part.stored for part in (imported.model, imported.profile) if part.stored]
     is_new = any(part.change is not Change.UNCHANGED for part in stored)
-    return json_response(import_answer(imported), 201 if is_new else 200)
+    return Answer(201 if is_new else 200, {}, msgspec.json.encode(import_answer(imported)))
 
 
 profiles = document_router(DocumentKind.PROFILE, EXAMPLE_PROFILE, [import_file])

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Annotated, Any
 
+import msgspec
 from litestar import Request, Response, delete, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
@@ -17,12 +18,15 @@ from service.api.schemas.tokens import (
     new_token_answer,
     token_entry,
 )
-from service.app.access import create_token, revoke_token, token_page
+from service.app.access import NewToken, create_token, revoke_token, token_page
+from service.app.idempotency import Answer, Record
 from service.app.ports import Scope
 from service.formats.documents.fields import or_none
+from service.web import problem_types
 from service.web.access import needs
 from service.web.cursors import DEFAULT_LIMIT, Cursor, Limit, page_of, read_cursor
-from service.web.openapi import EXAMPLE
+from service.web.idempotency import IDEMPOTENT, respond_once
+from service.web.openapi import EXAMPLE, PROBLEMS
 from service.web.responses import json_response
 
 __all__ = ["token_routes"]
@@ -45,21 +49,43 @@ TokenId = FromPath[
     summary="Make a token",
     tags=["tokens"],
     status_code=201,
-    opt={**needs(Scope.ADMIN), EXAMPLE: {"scopes": ["read", "write"], "name": "nightly-sweep"}},
+    opt={
+        **needs(Scope.ADMIN),
+        **IDEMPOTENT,
+        EXAMPLE: {"scopes": ["read", "write"], "name": "nightly-sweep"},
+        PROBLEMS: (problem_types.SECRET_NOT_KEPT,),
+    },
     responses={201: ResponseSpec(NewTokenAnswer, description="The token, shown this once")},
 )
 async def create(
-    services: InjectedServices, access: InjectedAccess, data: JSONBody[TokenRequest]
+    request: Request[Any, Any, Any],
+    services: InjectedServices,
+    access: InjectedAccess,
+    data: JSONBody[TokenRequest],
 ) -> Response[bytes]:
-    """A token of the caller's team, with any scopes. The first token ends open access."""
-    new = await create_token(
-        services,
-        data.scopes,
-        name=or_none(data.name),
-        lifetime=timedelta(seconds=data.expires_in_seconds),
-    )
-    access.close()
-    return json_response(new_token_answer(new), 201, {"Cache-Control": "no-store"})
+    """A token of the caller's team, with any scopes. The first token ends open access.
+
+    Its secret is stored nowhere, so an Idempotency-Key that is sent again is answered with 409,
+    which names the token that was made.
+    """
+
+    async def create(record: Record[NewToken]) -> NewToken:
+        new = await create_token(
+            services,
+            data.scopes,
+            name=or_none(data.name),
+            lifetime=timedelta(seconds=data.expires_in_seconds),
+            record=record,
+        )
+        access.close()
+        return new
+
+    return await respond_once(request, services, data, create, _new_answer)
+
+
+def _new_answer(new: NewToken) -> Answer:
+    body = msgspec.json.encode(new_token_answer(new))
+    return Answer(201, {"Cache-Control": "no-store"}, body, shown_once=f"the token {new.token.id}")
 
 
 @get(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from service.app.errors import NotFound
+from service.app.idempotency import Record, record_nothing
 from service.app.ports import Clock, KnownToken, Scope, Token, TokenDirectory
 from service.app.services import Services
 
@@ -69,8 +70,11 @@ async def create_token(
     *,
     name: str | None = None,
     lifetime: timedelta = DEFAULT_LIFETIME,
+    record: Record[NewToken] = record_nothing,
 ) -> NewToken:
     """Make a token of the services' team.
+
+    `record` is called in the transaction that stores it.
 
     Raises ValueError without a scope, or for a lifetime outside `MIN_LIFETIME` to `MAX_LIFETIME`.
     """
@@ -84,9 +88,11 @@ async def create_token(
         id=_new_id(now), name=name, scopes=allowed, created_at=now, expires_at=now + lifetime
     )
     secret = secrets.token_hex(32)
+    new = NewToken(token, f"stagefare_{token.id}_{secret}")
     async with services.storage.writing() as unit:
         await unit.tokens.add(token, _hash(secret))
-    return NewToken(token, f"stagefare_{token.id}_{secret}")
+        await record(unit, new)
+    return new
 
 
 async def token_page(services: Services, limit: int, before: str | None = None) -> Sequence[Token]:

@@ -4,10 +4,22 @@ AppError
 ├── NotFound              nothing is stored under the name that was asked for
 ├── PreconditionFailed    what is stored is not what the caller expected
 ├── Superseded            what is stored was made by an earlier cost model
+├── KeyInUse              the first request with an idempotency key is not finished
+├── KeyReused             an idempotency key came with another request than its first
+├── AnswerNotKept         the first answer to an idempotency key held a secret
 └── Unavailable           something the service depends on does not answer
 """
 
-__all__ = ["AppError", "NotFound", "PreconditionFailed", "Superseded", "Unavailable"]
+__all__ = [
+    "AnswerNotKept",
+    "AppError",
+    "KeyInUse",
+    "KeyReused",
+    "NotFound",
+    "PreconditionFailed",
+    "Superseded",
+    "Unavailable",
+]
 
 
 class AppError(Exception):
@@ -32,6 +44,18 @@ class PreconditionFailed(AppError):
 
 class Superseded(AppError):
     """What is stored was made by an earlier cost model and can't be computed again as it was."""
+
+
+class KeyInUse(AppError):
+    """The first request with this idempotency key is not finished; trying again later may help."""
+
+
+class KeyReused(AppError):
+    """The idempotency key belongs to another request."""
+
+
+class AnswerNotKept(AppError):
+    """The request was done once, and its answer held a secret that is stored nowhere."""
 
 
 class Unavailable(AppError):

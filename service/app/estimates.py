@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET
 
 from service.app.errors import NotFound, Superseded
+from service.app.idempotency import Record, record_nothing
 from service.app.ports import StoredEstimate
 from service.app.pricing import (
     PlanDecoder,
@@ -47,9 +48,15 @@ RenderEstimate = Callable[[Priced, str, EstimateQuestion], bytes]
 
 
 async def create(
-    services: Services, question: EstimateQuestion, decode: PlanDecoder, render: RenderEstimate
+    services: Services,
+    question: EstimateQuestion,
+    decode: PlanDecoder,
+    render: RenderEstimate,
+    record: Record[EstimateOutcome] = record_nothing,
 ) -> EstimateOutcome:
     """The estimate of a plan: the stored answer where the digest is known, else a new one.
+
+    `record` is called in the transaction that stores a new one.
 
     Raises what `service.app.pricing.prepare` and `price` raise; nothing is stored then.
     """
@@ -70,10 +77,12 @@ async def create(
         answer=answer,
         created_at=services.clock.now(),
     )
+    outcome = EstimateOutcome(stored, created=True, plan_reference=reference)
     async with services.storage.writing() as unit:
         await unit.estimates.add(stored)
+        await record(unit, outcome)
     services.observer.estimated(computed=True)
-    return EstimateOutcome(stored, created=True, plan_reference=reference)
+    return outcome
 
 
 async def get(services: Services, name: str) -> StoredEstimate:

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from service.app.documents import Checked, Stored, check, store
+from service.app.idempotency import Record, record_nothing
 from service.app.ports import DocumentKind
 from service.app.services import Services
 from service.core.errors import Fault, FaultCode, InvalidInput
@@ -96,8 +97,11 @@ async def import_profile(
     profile_name: str,
     model_name: str,
     dry_run: bool = False,
+    record: Record[Imported] = record_nothing,
 ) -> Imported:
     """Read a file into a model and a profile and store both, or neither.
+
+    `record` is called in the transaction that stores them.
 
     Raises `InvalidInput` with every fault, those of the file at `("file", "line", n)`.
     """
@@ -105,19 +109,25 @@ async def import_profile(
     reading = await services.executor.run(_read, chosen, file)
     model = await _checked(services, DocumentKind.MODEL, reading.model)
     profile = await _checked(services, DocumentKind.PROFILE, reading.profile)
-    stored_model = stored_profile = None
-    if not dry_run:
-        async with services.storage.writing() as unit:
-            stored_model = await store(unit, model_name, model)
-            stored_profile = await store(unit, profile_name, profile)
-    return Imported(
-        format=chosen.name,
-        facts=reading.facts,
-        assumptions=reading.assumptions,
-        left_out=reading.left_out,
-        model=ImportedDocument(model_name, model, stored_model),
-        profile=ImportedDocument(profile_name, profile, stored_profile),
-    )
+
+    def imported(stored_model: Stored | None, stored_profile: Stored | None) -> Imported:
+        return Imported(
+            format=chosen.name,
+            facts=reading.facts,
+            assumptions=reading.assumptions,
+            left_out=reading.left_out,
+            model=ImportedDocument(model_name, model, stored_model),
+            profile=ImportedDocument(profile_name, profile, stored_profile),
+        )
+
+    if dry_run:
+        return imported(None, None)
+    async with services.storage.writing() as unit:
+        outcome = imported(
+            await store(unit, model_name, model), await store(unit, profile_name, profile)
+        )
+        await record(unit, outcome)
+    return outcome
 
 
 def _format_of(file: ProfileFile) -> _ImportFormat:

@@ -4,7 +4,7 @@ A unit of work is built for one team, so no query below it can forget whose rows
 `TokenDirectory`, which finds out whose request it is, looks at all teams.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +18,10 @@ __all__ = [
     "DocumentStore",
     "EstimateStore",
     "Executor",
+    "HeldKey",
+    "KeptAnswer",
+    "KeyClaim",
+    "KeyStore",
     "KnownToken",
     "MeasurementFilter",
     "MeasurementRow",
@@ -187,6 +191,37 @@ class KnownToken:
     secret_hash: bytes  # SHA-256, 32 bytes
 
 
+@dataclass(frozen=True, slots=True)
+class KeyClaim:
+    """An idempotency key that one request wants to hold until it is answered or fails."""
+
+    key: str
+    fingerprint: bytes  # SHA-256 of what the request asks for, 32 bytes
+    holder: str  # tells this attempt from all others
+    claimed_at: datetime
+    # From then on the holder is taken for dead, and the next request takes the key over.
+    leased_until: datetime
+    expires_at: datetime  # from then on the key is as if it had never been used
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """The first answer to a key. Without a body it held the secret of `made`."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    body: bytes | None
+    made: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldKey:
+    """A key that another request has; without an answer that one is not finished."""
+
+    fingerprint: bytes
+    answer: KeptAnswer | None
+
+
 class DocumentStore(Protocol):
     """Revisions of the documents of one team."""
 
@@ -259,6 +294,22 @@ class TokenStore(Protocol):
         """Make a token useless from that moment on, unless it is already; False without one."""
 
 
+class KeyStore(Protocol):
+    """The idempotency keys of one team."""
+
+    async def claim(self, claim: KeyClaim) -> HeldKey | None:
+        """Take a key; or what is known of the request that has it."""
+
+    async def complete(self, claim: KeyClaim, answer: KeptAnswer) -> bool:
+        """Keep the answer to a claimed key; False when another request has taken it over."""
+
+    async def release(self, claim: KeyClaim) -> None:
+        """Forget a claimed key, unless it has been answered or taken over."""
+
+    async def drop_expired(self, moment: datetime, limit: int) -> None:
+        """Remove at most `limit` keys that have expired by that moment."""
+
+
 class UnitOfWork(Protocol):
     """One transaction for one team. Leaving it normally commits when writing; an error undoes."""
 
@@ -270,6 +321,8 @@ class UnitOfWork(Protocol):
     def estimates(self) -> EstimateStore: ...
     @property
     def tokens(self) -> TokenStore: ...
+    @property
+    def keys(self) -> KeyStore: ...
 
 
 class Storage(Protocol):

@@ -7,7 +7,8 @@
             ├── topology_summaries   typed columns beside a topology
             └── measurements         the rows of a profile
     ├── estimates              answers by digest
-    └── tokens                 who may act for the team
+    ├── tokens                 who may act for the team
+    └── idempotency_keys       requests done once, with their first answers
 
 Keys are what people say: team, kind, name, number. A row can't exist without its team, a pin
 can't point to another team, and each list is read in the order of a primary key.
@@ -36,6 +37,7 @@ __all__ = [
     "DocumentPins",
     "Documents",
     "Estimates",
+    "IdempotencyKeys",
     "Measurements",
     "Revisions",
     "Teams",
@@ -269,3 +271,35 @@ class Tokens(Base):
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime]
     revoked_at: Mapped[datetime | None]
+
+
+class IdempotencyKeys(Base):
+    """A request that is done once. Until it has a status it is being done, by `holder`.
+
+    `body` is the first answer's; where that held a secret, `made` says of what instead.
+    """
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (
+        ForeignKeyConstraint(["team"], ["teams.name"]),
+        CheckConstraint("length(key) BETWEEN 1 AND 255", name="key_length"),
+        CheckConstraint("length(fingerprint) = 32", name="fingerprint_length"),
+        CheckConstraint(
+            "(status_code IS NULL AND headers IS NULL AND body IS NULL AND made IS NULL) OR "
+            "(status_code IS NOT NULL AND headers IS NOT NULL AND "
+            "(body IS NULL) <> (made IS NULL))",
+            name="answer_whole",
+        ),
+        Index("ix_idempotency_keys_expiry", "team", "expires_at"),
+    )
+
+    team: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    fingerprint: Mapped[bytes]
+    holder: Mapped[str]
+    leased_until: Mapped[datetime]
+    expires_at: Mapped[datetime]
+    status_code: Mapped[int | None]
+    headers: Mapped[dict[str, Any] | None]
+    body: Mapped[bytes | None]
+    made: Mapped[str | None]

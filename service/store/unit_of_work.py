@@ -15,6 +15,7 @@ from service.store.documents import SqlDocumentStore
 from service.store.engine import BEGIN_MODE
 from service.store.estimates import SqlEstimateStore
 from service.store.insertion import insert_if_absent
+from service.store.keys import SqlKeyStore
 from service.store.measurements import SqlMeasurementStore
 from service.store.tables import Teams
 from service.store.tokens import SqlTokenStore
@@ -38,6 +39,7 @@ class SqlUnitOfWork:
     measurements: SqlMeasurementStore
     estimates: SqlEstimateStore
     tokens: SqlTokenStore
+    keys: SqlKeyStore
 
 
 class SqlStorage:
@@ -97,4 +99,5 @@ class SqlStorage:
             measurements=SqlMeasurementStore(connection, self._team),
             estimates=SqlEstimateStore(connection, self._team),
             tokens=SqlTokenStore(connection, self._team),
+            keys=SqlKeyStore(connection, self._team),
         )

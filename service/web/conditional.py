@@ -13,7 +13,7 @@ from litestar import Request
 from service.web import problem_types
 from service.web.problems import Problem, RequestFaultCode, parameter_error
 
-__all__ = ["TAGS_PATTERN", "entity_tag", "is_unmodified", "precondition"]
+__all__ = ["TAGS_PATTERN", "entity_tag", "is_unmodified", "precondition", "required_precondition"]
 
 AnyRequest = Request[Any, Any, Any]
 
@@ -60,6 +60,20 @@ def precondition(request: AnyRequest) -> Callable[[str | None], bool]:
         return True
 
     return permits
+
+
+def required_precondition(request: AnyRequest) -> Callable[[str | None], bool]:
+    """`precondition`, for a change that asks for If-Match: it takes away what others may use.
+
+    Raises `Problem` (428) without the header.
+    """
+    if "If-Match" not in request.headers:
+        raise Problem(
+            problem_types.PRECONDITION_REQUIRED,
+            "this needs the header If-Match with the ETag of the version that is meant, or * for "
+            "whatever is stored",
+        )
+    return precondition(request)
 
 
 def _tags(request: AnyRequest, header: str) -> list[str] | None:

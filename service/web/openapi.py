@@ -7,6 +7,7 @@ msgspec's own schemas have all of the first, and the table of problem types has 
 What a route can't say by its signature it says in `opt`:
 
     **CONDITIONAL     the answer has an ETag, and the conditional headers work
+    **IDEMPOTENT      an Idempotency-Key is taken (`service.web.idempotency`)
     EXAMPLE: value    an example of the body
     MULTIPART: type   the body is a form: a `file` and the fields of this msgspec type
     PROBLEMS: types   problem types it can answer with, besides those that follow from the rest
@@ -29,6 +30,7 @@ from service.web.access import required_scope
 from service.web.conditional import TAGS_PATTERN
 from service.web.forms import MULTIPART_MEDIA_TYPE, form_type
 from service.web.guards import answer_media_type, declared_type, query_parameters
+from service.web.idempotency import KEY_HEADER, KEY_PATTERN, REPLAYED_HEADER, takes_key
 from service.web.problem_types import ProblemType
 from service.web.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 
@@ -136,6 +138,8 @@ class _Operation:
             for (name, place), annotation in self._parameters()
         ]
         parameters += self._conditional_headers()
+        if takes_key(self.handler.opt):
+            parameters.append(_KEY_PARAMETER)
         if parameters:
             rendered["parameters"] = parameters
         if (request_body := self._request_body(schema_of)) is not None:
@@ -162,7 +166,12 @@ class _Operation:
             return []
         names = ["If-None-Match"] if self.method == "get" else ["If-Match", "If-None-Match"]
         return [
-            {"name": n, "in": "header", "required": False, **_CONDITIONAL_HEADERS[self.method, n]}
+            {
+                "name": n,
+                "in": "header",
+                "required": (self.method, n) in _REQUIRED_HEADERS,
+                **_CONDITIONAL_HEADERS[self.method, n],
+            }
             for n in names
             if (self.method, n) in _CONDITIONAL_HEADERS
         ]
@@ -199,6 +208,8 @@ class _Operation:
             headers = {"X-Request-ID": _REQUEST_ID}
             if self.handler.opt.get("conditional") and status != 204:
                 headers["ETag"] = {"$ref": "#/components/headers/ETag"}
+            if takes_key(self.handler.opt):
+                headers[REPLAYED_HEADER] = {"$ref": f"#/components/headers/{REPLAYED_HEADER}"}
             response: dict[str, Any] = {"description": description, "headers": headers}
             if container is not None:
                 response["content"] = {media_type: {"schema": schema_of[container]}}
@@ -231,6 +242,11 @@ class _Operation:
             yield problem_types.NOT_FOUND
         if self.method in {"put", "delete"} and self.handler.opt.get("conditional"):
             yield problem_types.PRECONDITION_FAILED
+            if self.method == "delete":
+                yield problem_types.PRECONDITION_REQUIRED
+        if takes_key(self.handler.opt):
+            yield problem_types.IDEMPOTENCY_KEY_IN_USE
+            yield problem_types.IDEMPOTENCY_KEY_REUSED
         is_form = MULTIPART in self.handler.opt
         if self._body() is not None or is_form:
             yield problem_types.MALFORMED_REQUEST if is_form else problem_types.MALFORMED_BODY
@@ -331,11 +347,28 @@ _CONDITIONAL_HEADERS: dict[tuple[str, str], dict[str, Any]] = {
         **_TAG_SCHEMA,
     },
     ("delete", "If-Match"): {
-        "description": "Only this version (or * any); 412 with the current ETag if not.",
+        "description": "Only this version (or * any); 412 with the current ETag if not, 428 "
+        "without the header.",
         **_TAG_SCHEMA,
     },
 }
+_REQUIRED_HEADERS = {("delete", "If-Match")}
+_KEY_PARAMETER = {
+    "name": KEY_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Names this request for 24 hours within the team, whichever of its tokens sends "
+    "it. Sent again, it is answered as it was the first time; a request that was refused or failed "
+    "leaves no key.",
+    "schema": {"type": "string", "pattern": KEY_PATTERN, "minLength": 1, "maxLength": 255},
+    "example": "6f1f3c0e-5d0b-4a58-9d52-0c8a5a6e6a27",
+}
 _HEADERS = {
+    REPLAYED_HEADER: {
+        "description": "`true` on the answer of an earlier request with the same Idempotency-Key; "
+        "absent otherwise.",
+        "schema": {"type": "string", "enum": ["true"]},
+    },
     "WWW-Authenticate": {
         "description": "How to authenticate (RFC 6750), with the reason where one can be told.",
         "schema": {"type": "string"},

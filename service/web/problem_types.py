@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 __all__ = [
     "FOREIGN_ORIGIN",
+    "IDEMPOTENCY_KEY_IN_USE",
+    "IDEMPOTENCY_KEY_REUSED",
     "INSUFFICIENT_SCOPE",
     "INTERNAL_ERROR",
     "INVALID_BODY",
@@ -21,7 +23,9 @@ __all__ = [
     "NO_SUCH_ROUTE",
     "PAYLOAD_TOO_LARGE",
     "PRECONDITION_FAILED",
+    "PRECONDITION_REQUIRED",
     "PROBLEM_TYPES",
+    "SECRET_NOT_KEPT",
     "SUPERSEDED",
     "UNAUTHENTICATED",
     "UNAVAILABLE",
@@ -144,6 +148,23 @@ SUPERSEDED = ProblemType(
     "not stored but computed on demand. The current version could give other numbers.",
     "POST the plan to /v1/estimates again; the new estimate has all its parts.",
 )
+IDEMPOTENCY_KEY_IN_USE = ProblemType(
+    "idempotency-key-in-use",
+    409,
+    "The first request with this key is not finished",
+    "Another request with the same Idempotency-Key came earlier and is still being answered, or "
+    "its process has died, in which case the key is free again a minute after it came.",
+    "Send the same request again after the seconds named in the Retry-After header: it gets the "
+    "answer of the first one.",
+)
+SECRET_NOT_KEPT = ProblemType(
+    "secret-not-kept",
+    409,
+    "Done before, and the answer held a secret",
+    "The first request with this Idempotency-Key was answered with a secret, which is shown once "
+    "and stored nowhere. Nothing was made this time.",
+    "If that answer is lost, revoke what the detail names and make another one, with another key.",
+)
 PRECONDITION_FAILED = ProblemType(
     "precondition-failed",
     412,
@@ -174,6 +195,14 @@ MISDIRECTED_REQUEST = ProblemType(
     "the machine itself in the Host header, so that no web page can reach it under another name.",
     "Use http://127.0.0.1 or http://localhost with the port, or make a token and send that.",
 )
+IDEMPOTENCY_KEY_REUSED = ProblemType(
+    "idempotency-key-reused",
+    422,
+    "The key belongs to another request",
+    "The Idempotency-Key was used by this team within the last 24 hours for another route or with "
+    "another body. Nothing was done.",
+    "Make a new key for each request that is not a repetition, for example a random UUID.",
+)
 INVALID_INPUT = ProblemType(
     "invalid-input",
     422,
@@ -190,6 +219,14 @@ WORK_BUDGET_EXCEEDED = ProblemType(
     "The work of the request is known before it is done, and it is beyond the budget. Nothing was "
     "computed.",
     "The detail names the limit. Ask for fewer microbatches, stages or points.",
+)
+PRECONDITION_REQUIRED = ProblemType(
+    "precondition-required",
+    428,
+    "The request has to say which version it means",
+    "Archiving takes a document away from everybody, so the request names the version it has seen; "
+    "otherwise a revision stored in the meantime would be archived unseen. Nothing was changed.",
+    "Send If-Match with the ETag of the document, or If-Match: * for whatever is stored.",
 )
 INTERNAL_ERROR = ProblemType(
     "internal-error",
@@ -219,12 +256,16 @@ PROBLEM_TYPES = (
     METHOD_NOT_ALLOWED,
     NOT_ACCEPTABLE,
     SUPERSEDED,
+    IDEMPOTENCY_KEY_IN_USE,
+    SECRET_NOT_KEPT,
     PRECONDITION_FAILED,
     PAYLOAD_TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
     MISDIRECTED_REQUEST,
+    IDEMPOTENCY_KEY_REUSED,
     INVALID_INPUT,
     WORK_BUDGET_EXCEEDED,
+    PRECONDITION_REQUIRED,
     INTERNAL_ERROR,
     UNAVAILABLE,
 )

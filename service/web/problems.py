@@ -16,7 +16,15 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException
 from litestar.types import ExceptionHandlersMap
 from msgspec import Meta
 
-from service.app.errors import NotFound, PreconditionFailed, Superseded, Unavailable
+from service.app.errors import (
+    AnswerNotKept,
+    KeyInUse,
+    KeyReused,
+    NotFound,
+    PreconditionFailed,
+    Superseded,
+    Unavailable,
+)
 from service.core.errors import Fault, FaultCode, InvalidInput, Path, WorkBudgetExceeded
 from service.web import problem_types
 from service.web.methods import allowed_methods
@@ -147,6 +155,9 @@ _PROBLEM_TYPE_OF: dict[type[BaseException], ProblemType] = {
     NotFound: problem_types.NOT_FOUND,
     PreconditionFailed: problem_types.PRECONDITION_FAILED,
     Superseded: problem_types.SUPERSEDED,
+    KeyInUse: problem_types.IDEMPOTENCY_KEY_IN_USE,
+    KeyReused: problem_types.IDEMPOTENCY_KEY_REUSED,
+    AnswerNotKept: problem_types.SECRET_NOT_KEPT,
     Unavailable: problem_types.UNAVAILABLE,
 }
 # What the framework raises by itself, by status.
@@ -199,7 +210,7 @@ def problem_for(error: Exception) -> Problem | None:
     headers = {}
     if isinstance(error, PreconditionFailed) and error.current is not None:
         headers["ETag"] = f'"{error.current}"'
-    if isinstance(error, Unavailable):
+    if isinstance(error, KeyInUse | Unavailable):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return Problem(problem_type, str(error), headers=headers)
 

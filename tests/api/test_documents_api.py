@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+ANY_VERSION = {"If-Match": "*"}
 TOPOLOGY: dict[str, Any] = {
     "hosts": [{"name": "host", "count": 2, "design": "dgx-h100"}],
     "fabric": {"kind": "rail_optimised", "spines": 2},
@@ -148,15 +149,49 @@ async def test_archiving_takes_a_document_out_of_lists_but_not_out_of_pins(
 ) -> None:
     url = f"/v1/{kind}/mine"
     await client.put(url, json=first)
-    archived = await client.delete(url)
+    archived = await client.delete(url, headers=ANY_VERSION)
     assert (archived.status_code, archived.content) == (204, b"")
     assert (await client.get(url)).status_code == 404
-    assert (await client.delete(url)).status_code == 404
+    assert (await client.delete(url, headers=ANY_VERSION)).status_code == 404
     assert (await client.get(f"/v1/{kind}")).json() == {"items": []}
     assert (await client.get(f"{url}@1")).status_code == 200
     assert len((await client.get(f"{url}/revisions")).json()["items"]) == 1
     again = await client.put(url, json=first)
     assert (again.status_code, again.json()["revision"]) == (201, 2)
+
+
+async def test_archiving_asks_which_version_is_meant(client: httpx.AsyncClient) -> None:
+    url = "/v1/plans/mine"
+    await client.put(url, json=PLAN)
+    for headers in ({}, {"If-None-Match": '"other"'}):
+        refused = await client.delete(url, headers=headers)
+        assert refused.status_code == 428
+        assert refused.json()["type"] == "/problems/precondition-required"
+    page = await client.get("/problems/precondition-required")
+    assert "If-Match" in page.text
+    assert (await client.get(url)).status_code == 200
+    absent = await client.delete("/v1/plans/other", headers=ANY_VERSION)
+    assert absent.status_code == 404
+
+
+async def test_only_reading_is_answered_with_not_modified(client: httpx.AsyncClient) -> None:
+    url = "/v1/plans/mine"
+    tag = (await client.put(url, json=PLAN)).headers["etag"]
+    estimate = await client.post("/v1/estimates", json={"plan": "mine"})
+    for path, known in ((url, tag), (estimate.headers["location"], estimate.headers["etag"])):
+        for method in ("GET", "HEAD"):
+            unmodified = await client.request(method, path, headers={"If-None-Match": known})
+            assert (unmodified.status_code, unmodified.content) == (304, b"")
+            assert unmodified.headers["etag"] == known
+    stored = await client.put(url, json=PLAN, headers={"If-None-Match": tag})
+    assert stored.status_code == 412
+    again = await client.post(
+        "/v1/estimates", json={"plan": "mine"}, headers={"If-None-Match": estimate.headers["etag"]}
+    )
+    assert (again.status_code, again.content) == (200, estimate.content)
+    both = {"If-Match": "*", "If-None-Match": tag}
+    assert (await client.delete(url, headers=both)).status_code == 412
+    assert (await client.delete(url, headers={"If-Match": tag})).status_code == 204
 
 
 async def test_versions_are_guarded(client: httpx.AsyncClient) -> None:
@@ -280,7 +315,7 @@ async def test_a_plan_may_only_refer_to_what_is_stored(client: httpx.AsyncClient
     assert stored.status_code == 201
     assert stored.json()["document"] == plan  # the references stay as they were written
 
-    await client.delete("/v1/models/gpt")
+    await client.delete("/v1/models/gpt", headers=ANY_VERSION)
     assert (await client.put("/v1/plans/mine", json=plan)).status_code == 200
     refused = await client.put("/v1/plans/other", json=plan | {"description": "new"})
     assert [e["pointer"] for e in refused.json()["errors"]] == ["/costs/model"]
@@ -362,7 +397,7 @@ async def test_measurements_are_compared_across_profiles(client: httpx.AsyncClie
             "samples": 5,
         }
     ]
-    await client.delete("/v1/profiles/b")
+    await client.delete("/v1/profiles/b", headers=ANY_VERSION)
     assert await found("layer=head&microbatch_size=1") == [("a@2", 1)]
 
 

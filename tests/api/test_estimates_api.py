@@ -115,7 +115,7 @@ async def test_an_estimate_outlives_the_archiving_of_what_it_pins(
     plan = two_host_plan("host0/gpu0", "host1/gpu0")
     digest = (await estimate(client, plan=plan)).json()["digest"]
     for path in ("topologies/two-hosts", "models/chain", "profiles/chain-h100"):
-        assert (await client.delete(f"/v1/{path}")).status_code == 204
+        assert (await client.delete(f"/v1/{path}", headers={"If-Match": "*"})).status_code == 204
     assert (await client.get(f"/v1/estimates/{digest}/timeline")).status_code == 200
     assert (await client.post("/v1/estimates", json={"plan": plan})).status_code == 422
 

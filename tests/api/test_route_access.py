@@ -60,6 +60,8 @@ class Call:
     ) -> httpx.Response:
         """Send it with an example of its body, in which names may be replaced."""
         url = self.url(ids)
+        if self.method == "DELETE":
+            return await http.request(self.method, url, headers={"If-Match": "*"})
         if MULTIPART in self.handler.opt:
             files = {"file": ("graph.txt", GRAPH)}
             return await http.request(self.method, url, files=files, data={"microbatch_size": "1"})

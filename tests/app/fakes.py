@@ -13,6 +13,9 @@ from service.app.ports import (
     Clock,
     DocumentKind,
     Executor,
+    HeldKey,
+    KeptAnswer,
+    KeyClaim,
     KnownToken,
     MeasurementFilter,
     MeasurementRow,
@@ -63,6 +66,7 @@ class State:
     rows: list[MeasurementRow] = field(default_factory=list)
     estimates: dict[str, StoredEstimate] = field(default_factory=dict)
     tokens: dict[str, tuple[Token, bytes]] = field(default_factory=dict)
+    keys: dict[str, tuple[KeyClaim, KeptAnswer | None]] = field(default_factory=dict)
 
     def copied(self) -> "State":
         return State(
@@ -73,6 +77,7 @@ class State:
             list(self.rows),
             dict(self.estimates),
             dict(self.tokens),
+            dict(self.keys),
         )
 
 
@@ -209,12 +214,42 @@ class FakeTokens:
         return True
 
 
+class FakeKeys:
+    def __init__(self, state: State) -> None:
+        self._keys = state.keys
+
+    async def claim(self, claim: KeyClaim) -> HeldKey | None:
+        if claim.key in self._keys:
+            held, answer = self._keys[claim.key]
+            is_dead = answer is None and held.leased_until <= claim.claimed_at
+            if not is_dead and held.expires_at > claim.claimed_at:
+                return HeldKey(held.fingerprint, answer)
+        self._keys[claim.key] = claim, None
+        return None
+
+    async def complete(self, claim: KeyClaim, answer: KeptAnswer) -> bool:
+        if self._keys.get(claim.key) != (claim, None):
+            return False
+        self._keys[claim.key] = claim, answer
+        return True
+
+    async def release(self, claim: KeyClaim) -> None:
+        if self._keys.get(claim.key) == (claim, None):
+            del self._keys[claim.key]
+
+    async def drop_expired(self, moment: datetime, limit: int) -> None:
+        expired = [key for key, (claim, _) in self._keys.items() if claim.expires_at <= moment]
+        for key in expired[:limit]:
+            del self._keys[key]
+
+
 @dataclass
 class FakeUnitOfWork:
     documents: FakeDocuments
     measurements: FakeMeasurements
     estimates: FakeEstimates
     tokens: FakeTokens
+    keys: FakeKeys
 
 
 class FakeStorage:
@@ -242,6 +277,7 @@ class FakeStorage:
             FakeMeasurements(state),
             FakeEstimates(state),
             FakeTokens(state),
+            FakeKeys(state),
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from service.app.ports import (
     DocumentKind,
+    KeyClaim,
     MeasurementRow,
     NewRevision,
     Revision,
@@ -19,6 +20,7 @@ from service.store.unit_of_work import SqlStorage
 __all__ = [
     "SteppingClock",
     "estimate",
+    "key_claim",
     "measurement",
     "new_revision",
     "put",
@@ -119,5 +121,19 @@ def token(number: int = 1, **changes: Any) -> Token:
         scopes=frozenset({Scope.READ}),
         created_at=created_at,
         expires_at=created_at + timedelta(days=1),
+    )
+    return replace(made, **changes)
+
+
+def key_claim(key: str = "key", **changes: Any) -> KeyClaim:
+    """A request that wants a key for a minute, and its answer kept for a day."""
+    claimed_at = changes.get("claimed_at", datetime(2026, 3, 1, 12, 0, 0, 123456, UTC))
+    made = KeyClaim(
+        key=key,
+        fingerprint=bytes(32),
+        holder="first",
+        claimed_at=claimed_at,
+        leased_until=claimed_at + timedelta(minutes=1),
+        expires_at=claimed_at + timedelta(days=1),
     )
     return replace(made, **changes)

@@ -16,7 +16,7 @@ from service.store import migrate
 from service.store.engine import create_engine
 from service.store.tables import Base
 from service.store.unit_of_work import SqlStorage
-from tests.store.rows import estimate, new_revision, put, put_profile, token
+from tests.store.rows import estimate, key_claim, new_revision, put, put_profile, token
 
 T = TypeVar("T")
 
@@ -106,6 +106,7 @@ async def seed(storage: SqlStorage) -> None:
         await unit.documents.add_topology_summary(topology, TopologySummary(2, 16, 40, ("pcie",)))
         await unit.estimates.add(estimate())
         await unit.tokens.add(token(), bytes(32))
+        await unit.keys.claim(key_claim())
     await put_profile(storage, "h100", {}, {})
     await put(storage, PLAN, "p", pins=(("topology", "t@1"), ("profile", "h100@1")))
 
@@ -187,10 +188,13 @@ async def test_down_to_nothing_and_up_again(database_url: str) -> None:
     await on_storage(database_url, seed_and_read)
 
 
-async def test_tokens_come_and_go_beside_what_is_stored(database_url: str) -> None:
+@pytest.mark.parametrize(("before", "table"), [("0001", "tokens"), ("0002", "idempotency_keys")])
+async def test_a_table_comes_and_goes_beside_what_is_stored(
+    database_url: str, before: str, table: str
+) -> None:
     await on_storage(database_url, seed)
-    await migrate.downgrade(database_url, "0001")
-    assert "tokens" not in await on_connection(database_url, table_names)
+    await migrate.downgrade(database_url, before)
+    assert table not in await on_connection(database_url, table_names)
 
     async def read(storage: SqlStorage) -> None:
         async with storage.reading() as unit:
@@ -236,6 +240,7 @@ async def test_a_later_migration_keeps_what_is_stored(database_url: str, tmp_pat
         "measurements": 2,
         "estimates": 1,
         "tokens": 1,
+        "idempotency_keys": 1,
     }
 
 

@@ -6,8 +6,13 @@ import pytest
 from litestar import Request
 from litestar.testing import RequestFactory
 
-from service.web.conditional import entity_tag, is_unmodified, precondition
-from service.web.problem_types import INVALID_PARAMETERS
+from service.web.conditional import (
+    entity_tag,
+    is_unmodified,
+    precondition,
+    required_precondition,
+)
+from service.web.problem_types import INVALID_PARAMETERS, PRECONDITION_REQUIRED
 from service.web.problems import Problem
 
 
@@ -69,6 +74,16 @@ def test_a_header_that_cannot_be_read_is_refused(name: str, header: str) -> None
     assert caught.value.problem_type is INVALID_PARAMETERS
     (error,) = caught.value.errors
     assert (error.where, error.pointer) == ("header", "/" + name.replace("_", "-"))
+
+
+def test_a_change_may_ask_for_the_version_that_is_meant() -> None:
+    for headers in ({}, {"If_None_Match": "*"}):
+        with pytest.raises(Problem) as caught:
+            required_precondition(request(**headers))
+        assert caught.value.problem_type is PRECONDITION_REQUIRED
+    assert required_precondition(request(If_Match="*"))("2-b")
+    assert required_precondition(request(If_Match='"2-b"'))("2-b")
+    assert not required_precondition(request(If_Match='"1-a"'))("2-b")
 
 
 def test_a_tag_is_quoted() -> None:
