@@ -33,8 +33,15 @@ def refusal(environment: dict[str, str], *arguments: str, typed: bytes = b"") ->
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b'{"costs"', b"\xff\xfe{}", b"[" * 100_000, b'{"a":' + b"9" * 5000 + b"}"],
-    ids=["empty", "cut off", "no text", "deep", "long number"],
+    [
+        b"",
+        b'{"costs"',
+        b"\xff\xfe{}",
+        b"[" * 100_000,
+        b'{"a":' + b"9" * 5000 + b"}",
+        b'{"a": [{"b": 1, "b": 1}]}',
+    ],
+    ids=["empty", "cut off", "no text", "deep", "long number", "a key twice"],
 )
 def test_a_plan_that_is_no_json_is_named(
     environment: dict[str, str], tmp_path: Path, content: bytes

@@ -184,9 +184,17 @@ def _plan_argument(plan: str) -> Any:
 
 def _json(text: str | bytes, where: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise click.ClickException(f"{where} is no JSON: {error}") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        keys = ", ".join(key for key, _ in pairs)[:200]
+        raise ValueError(f"one of its objects gives a key twice: {keys}")
+    return entries
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -73,7 +73,8 @@ INVALID_BODY = ProblemType(
     400,
     "The body does not match its schema",
     "The body is JSON but does not have the fields, types or bounds that the schema of this route "
-    "asks for. Types are strict: neither the string 2 nor the number 2.0 is the integer 2.",
+    "asks for, or an object in it gives a key twice. Types are strict: neither the string 2 nor the "
+    "number 2.0 is the integer 2.",
     "Every fault is listed with a JSON Pointer into the body. The schema is in /openapi.json.",
 )
 INVALID_PARAMETERS = ProblemType(

@@ -65,6 +65,7 @@ class RequestFaultCode(StrEnum):
     NOT_FINITE = "not_finite"
     NUL_CHARACTER = "nul_character"
     PATTERN_MISMATCH = "pattern_mismatch"
+    REPEATED_KEY = "repeated_key"
     REPEATED_PARAMETER = "repeated_parameter"
     TOO_DEEP = "too_deep"
     UNKNOWN_FIELD = "unknown_field"

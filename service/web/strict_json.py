@@ -7,7 +7,7 @@ for the type the handler declares. Only when that fails are all faults looked fo
 
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from functools import lru_cache
 from math import inf, isfinite
 from typing import Any, TypeVar, cast
@@ -27,6 +27,7 @@ from service.web.problems import (
     RequestFaultCode,
     json_pointer,
 )
+from service.web.repeated_keys import JSON_STRING, object_of, repeated_keys, repeats_a_key
 from service.web.schema_faults import schema_faults
 
 __all__ = ["MAX_DEPTH", "StrictRequest", "check_value", "decode_json"]
@@ -41,8 +42,6 @@ MAX_VALUES_TO_SEARCH = 8_000
 # Python refuses to read integers with more digits than this.
 MAX_INTEGER_DIGITS = 400
 
-# A string, closed or running to the end of the body. Possessive, so that it never backtracks.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 # The escape of a NUL, and not of a backslash before "u0000".
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NO_NUL = "text holds no NUL character"
@@ -106,6 +105,7 @@ def decode_json(body: bytes, type_: type[T]) -> T:
     try:
         decoder: msgspec.json.Decoder[T] = _decoder(cast("Any", type_))
         value = decoder.decode(body)
+        is_ambiguous = repeats_a_key(body)
     except msgspec.ValidationError as error:
         raise _invalid_body(body, type_, str(error)) from error
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -114,6 +114,11 @@ def decode_json(body: bytes, type_: type[T]) -> T:
         if _is_large(body):
             raise _first_of(_fault((), RequestFaultCode.NUL_CHARACTER, _NO_NUL))
         raise _invalid(list(_value_faults(_loose(body))))
+    if is_ambiguous:
+        read = _loose(body)
+        if _is_large(body):
+            raise _first_of(next(_repetitions(read)))
+        raise _invalid(list(_value_faults(read)))
     return value
 
 
@@ -143,7 +148,7 @@ def _refuse_deep_nesting(body: bytes) -> None:
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
     depth = 0
-    for bracket in _STRING.sub(b"", body).translate(None, _NOT_A_BRACKET):
+    for bracket in JSON_STRING.sub(b"", body).translate(None, _NOT_A_BRACKET):
         depth += 1 if bracket in b"[{" else -1
         if depth > MAX_DEPTH:
             detail = f"the body nests deeper than {MAX_DEPTH} levels"
@@ -179,13 +184,19 @@ def _all_faults(value: Any, type_: Any, message: str) -> list[ProblemError]:
 
 
 def _loose(body: bytes) -> Any:
-    """The body as plain Python values; numbers beyond floats become infinite.
+    """The body as plain Python values; numbers beyond floats become infinite, and an object that
+    gives a key twice knows it.
 
     Only called for bodies of bounded depth. Raises `Problem` when it is no JSON after all, which
     happens when the first fault stands before a syntax error.
     """
     try:
-        return json.loads(body.decode(), parse_constant=_refuse_constant, parse_int=_integer)
+        return json.loads(
+            body.decode(),
+            object_pairs_hook=object_of,
+            parse_constant=_refuse_constant,
+            parse_int=_integer,
+        )
     except (ValueError, RecursionError) as error:
         raise _malformed(str(error)) from error
 
@@ -199,7 +210,8 @@ def _integer(text: str) -> int | float:
 
 
 def _value_faults(value: Any) -> Iterable[ProblemError]:
-    """Numbers that are not finite, NUL characters and halves of surrogate pairs, in any place."""
+    """What no schema says: repeated keys, numbers that are not finite, text that is none."""
+    yield from _repetitions(value)
     pending: list[tuple[Path, Any]] = [((), value)]
     while pending:
         path, item = pending.pop()
@@ -214,6 +226,12 @@ def _value_faults(value: Any) -> Iterable[ProblemError]:
         elif isinstance(item, float) and not isfinite(item):
             detail = "this number is beyond the range of a double"
             yield _fault(path, RequestFaultCode.NOT_FINITE, detail)
+
+
+def _repetitions(value: Any) -> Iterator[ProblemError]:
+    for path in repeated_keys(value):
+        detail = "a key stands once in an object, and this one stands there again"
+        yield _fault(path, RequestFaultCode.REPEATED_KEY, detail)
 
 
 def _string_faults(path: Path, text: str) -> Iterable[ProblemError]:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.web.problem_types import INVALID_BODY, MALFORMED_BODY
 from service.web.problems import MAX_LISTED_FAULTS, Problem
+from service.web.repeated_keys import object_of, repeated_keys, repeats_a_key
 from service.web.strict_json import MAX_DEPTH, check_value, decode_json
 
 
@@ -253,6 +254,90 @@ def test_a_large_value_is_told_its_first_fault_only() -> None:
     (pointer,) = pointers(caught.value)
     assert pointer in {"/patch/route", "/patch/name"}
     assert "too large" in caught.value.detail
+
+
+# Keys that stand twice: decoders take the last one silently
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        (b'{"seconds": 1, "seconds": 1}', "/seconds"),
+        (b'{"seconds": 1, "seconds": 1, "seconds": 2}', "/seconds"),
+        (b'{"seconds": 1, "s\\u0065conds": 1}', "/seconds"),
+        (b'{"seconds": 1, "counts": {"a": 1, "b": 2, "a": 3}}', "/counts/a"),
+        (b'{"seconds": 1, "counts": {"": 1, "": 3}}', "/counts/"),
+        (b'{"seconds": 1, "counts": {":": 1, ":": 3}}', "/counts/:"),
+        (b'{"seconds": 1, "counts": {"a/b~": 1, "a\\/b~": 3}}', "/counts/a~1b~0"),
+        (b'{"seconds": 1, "route": [{"kind": "hop", "lanes": 1, "lanes": 1}]}', "/route/0/lanes"),
+        (b'{"seconds": 1, "route": [{"kind": "hop", "kind": "hop", "lanes": 1}]}', "/route/0/kind"),
+        (b'{"seconds": 1, "anything": [[], [{}, {"x": {"y": [], "y": 1}}]]}', "/anything/1/1/x/y"),
+        # What is written again has as many colons as the body, in other places.
+        (b'{"seconds": 1, "note": "\\u003a", "note": "\\u003A"}', "/note"),
+        (b'{"seconds": 1, "seconds": 2, "note": "\\u003a"}', "/seconds"),
+        (b'{"seconds": 1, "note": "\\\\u003a:", "note": ":\\\\\\u003a"}', "/note"),
+    ],
+)
+def test_a_key_that_stands_twice_is_pointed_at(body: bytes, pointer: str) -> None:
+    problem = refused(body)
+    assert problem.problem_type is INVALID_BODY
+    assert pointers(problem) == {pointer: "repeated_key"}
+
+
+def test_keys_that_stand_twice_are_listed_with_all_other_faults() -> None:
+    problem = refused(b'{"seconds": 0, "counts": {"a": 1, "a": 2}, "other": 1, "name": "\\u0000"}')
+    assert pointers(problem) == {
+        "/seconds": "out_of_range",
+        "/counts/a": "repeated_key",
+        "/other": "unknown_field",
+        "/name": "nul_character",
+    }
+
+
+def test_one_key_in_two_objects_is_no_repetition() -> None:
+    body = (
+        b'{"seconds": 1, "note": "a:\\u003a\\\\u003a", "anything": [{"a": ":"}, {"a": {"a": 1}}]}'
+    )
+    assert decode_json(body, Body).note == "a::\\u003a"
+
+
+def test_a_repeated_key_in_a_large_body_is_pointed_at_too() -> None:
+    body = b'{"seconds": 1, "anything": [%b{"b": [{"a": 1, "a": 2}]}]}' % (b'{"a": 0}, ' * 9000)
+    problem = refused(body)
+    assert pointers(problem) == {"/anything/9000/b/0/a": "repeated_key"}
+    assert problem.detail.endswith("too large to look for further faults")
+
+
+def gives_a_key_twice(value: Any) -> bool:
+    """By reading it slowly, with a list of pairs for each object."""
+    if isinstance(value, tuple):
+        keys = [key for key, _ in value]
+        return len(set(keys)) < len(keys) or any(gives_a_key_twice(each) for _, each in value)
+    return isinstance(value, list) and any(map(gives_a_key_twice, value))
+
+
+pieces = st.sampled_from(['"', ":", "\\", "\\u003a", "\\u003A", '\\"', "\\\\", "a", "é", " "])
+few_keys = st.lists(pieces.filter(lambda piece: piece not in {'"', "\\"}), max_size=3).map("".join)
+
+
+def written(depth: int) -> st.SearchStrategy[str]:
+    """JSON text whose objects may give a key twice, in any spelling."""
+    plain = st.sampled_from(["0", "null", "-1.5e3"]) | few_keys.map(lambda text: f'"{text}"')
+    if depth == 0:
+        return plain
+    entries = st.tuples(few_keys, written(depth - 1)).map(lambda each: f'"{each[0]}" : {each[1]}')
+    objects = st.lists(entries, max_size=4).map(lambda all_: "{" + ",".join(all_) + "}")
+    lists = st.lists(written(depth - 1), max_size=3).map(lambda all_: "[" + ",".join(all_) + "]")
+    return plain | objects | lists
+
+
+@given(written(3))
+def test_whether_a_key_stands_twice_agrees_with_reading_slowly(text: str) -> None:
+    expected = gives_a_key_twice(json.loads(text, object_pairs_hook=tuple))
+    assert repeats_a_key(text.encode()) == expected
+    # One inside an entry that a later one replaced has no place any more, but then that one has.
+    found = list(repeated_keys(json.loads(text, object_pairs_hook=object_of)))
+    assert bool(found) == expected
 
 
 names = st.sampled_from(["seconds", "counts", "route", "name", "plan", "note", "kind", "lanes"])
