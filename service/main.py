@@ -44,7 +44,6 @@ T = TypeVar("T")
 logger = logging.getLogger("stagefare")
 
 MAX_BODY_BYTES = 2**20
-MAX_FORM_PARTS = 32
 # Kernels release the interpreter lock; more threads than this only take turns away from requests.
 KERNEL_THREADS = 2
 
@@ -173,7 +172,6 @@ def create_app(
         lifespan=[lifespan],
         request_class=StrictRequest,
         request_max_body_size=MAX_BODY_BYTES,
-        multipart_form_part_limit=MAX_FORM_PARTS,
         # The service serves its committed document; the framework's logging would log bodies.
         openapi_config=None,
         logging_config=None,

@@ -16,7 +16,11 @@ WITHOUT_SOCKETS = (TESTS / "core", TESTS / "formats")
 # The one seed of random cases; change it to look elsewhere, and commit what was found as a case.
 SEED = 20260729
 
-pytest_plugins = ["tests.plugins.databases", "tests.plugins.equal_counts"]
+pytest_plugins = [
+    "tests.plugins.databases",
+    "tests.plugins.equal_counts",
+    "tests.plugins.services",
+]
 
 settings.register_profile("stagefare", derandomize=True, deadline=None, print_blob=True)
 settings.load_profile("stagefare")

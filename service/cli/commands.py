@@ -67,6 +67,7 @@ def serve(check: bool, with_examples: bool) -> None:
 
     from service.logs import configure_logging
     from service.main import create_app
+    from service.web.protocol import BoundedProtocol
 
     configure_logging(
         settings.log_level, sys.stderr, as_json=settings.logs_json(sys.stderr.isatty())
@@ -88,6 +89,8 @@ def serve(check: bool, with_examples: bool) -> None:
             log_config=None,
             access_log=False,
             server_header=False,
+            http=BoundedProtocol,
+            ws="none",
         )
     )
     with listener, suppress(KeyboardInterrupt):

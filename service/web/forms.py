@@ -5,13 +5,12 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Request
-from litestar.datastructures import UploadFile
-from litestar.exceptions import ClientException
-from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from msgspec import NODEFAULT, Meta, Struct
+from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
 from service.core.errors import FaultCode
 from service.web import problem_types
+from service.web.media_types import require_media_type
 from service.web.problems import Problem, ProblemError, RequestFaultCode, json_pointer
 from service.web.texts import read_text
 
@@ -21,6 +20,7 @@ F = TypeVar("F", bound=Struct)
 
 FILE_FIELD = "file"
 MULTIPART_MEDIA_TYPE = "multipart/form-data"
+MAX_FORM_PARTS = 32
 
 _File = Annotated[
     str,
@@ -49,52 +49,77 @@ async def read_form(request: Request[Any, Any, Any], fields_type: type[F]) -> tu
     """The bytes of the part `file`, and the other parts as a msgspec struct.
 
     Raises `Problem`: 415 for another content type, 400 `malformed-request` for what is no form,
-    400 `invalid-body` with every fault of its fields, 413 when it is too large.
+    400 `invalid-body` with every fault of its fields. The framework raises when it is too large.
     """
-    media_type = request.content_type[0]
-    if media_type.lower() != MULTIPART_MEDIA_TYPE:
-        raise Problem(
-            problem_types.UNSUPPORTED_MEDIA_TYPE,
-            f"this route reads {MULTIPART_MEDIA_TYPE}; the Content-Type header says "
-            f"{media_type[:100]!r}",
-            headers={"Accept-Post": MULTIPART_MEDIA_TYPE},
-        )
+    require_media_type(request, MULTIPART_MEDIA_TYPE)
+    boundary = request.content_type[1].get("boundary", "")
     try:
-        form = await request.form()
-        for name, part in form.multi_items():
-            # Some character sets hold halves of surrogate pairs, which are no text.
-            (name + part if isinstance(part, str) else name).encode()
-    except RequestEntityTooLarge:  # which is a ClientException too
-        raise
-    except (ClientException, ValueError, LookupError) as error:
-        # Also a part in a character set that does not exist, or with bytes that are not of it.
-        detail = "the body is not the multipart form that the Content-Type header promises"
-        raise Problem(problem_types.MALFORMED_REQUEST, detail) from error
-    parts: dict[str, list[Any]] = {}
-    for name, part in form.multi_items():
-        parts.setdefault(name, []).append(part)
+        given = await _read_parts(request, boundary.encode())
+    except (MultipartError, ValueError) as error:  # ValueError: text that has no bytes
+        detail = f"the body is not the form that the Content-Type header promises: {error}"
+        raise Problem(problem_types.MALFORMED_REQUEST, detail[:300]) from error
+    parts: dict[str, list[_Part]] = {}
+    for part in given:
+        parts.setdefault(part.name, []).append(part)
     errors: list[ProblemError] = []
-    content = await _read_file(parts.pop(FILE_FIELD, []), errors)
-    fields = _read_fields(parts, fields_type, errors)
+    content = _file_of(parts.pop(FILE_FIELD, []), errors)
+    fields = _fields_of(parts, fields_type, errors)
     if errors:
         raise Problem.listing(problem_types.INVALID_BODY, errors)
     return content, msgspec.convert(fields, fields_type)
 
 
-async def _read_file(parts: list[Any], errors: list[ProblemError]) -> bytes:
+async def _read_parts(request: Request[Any, Any, Any], boundary: bytes) -> list["_Part"]:
+    """The parts of a form as they come, in memory: the size of the body is bounded."""
+    parts: list[_Part] = []
+    # Leaving the block says whether the last boundary was there.
+    with PushMultipartParser(boundary, max_segment_count=MAX_FORM_PARTS) as parser:
+        async for chunk in request.stream():
+            for event in parser.parse(chunk) if chunk else ():
+                if isinstance(event, MultipartSegment):
+                    parts.append(_Part(event))
+                elif event is not None:
+                    parts[-1].content += event
+    return parts
+
+
+class _Part:
+    """One part of a form."""
+
+    def __init__(self, segment: MultipartSegment) -> None:
+        self.name = segment.name or ""
+        self.is_file = bool(segment.filename)
+        self.content = bytearray()
+        self._charset = segment.charset
+
+    def text(self) -> str:
+        """What a field says. ValueError with what would be right when it is not text in UTF-8.
+
+        Other character sets are refused by name: some of Python's take minutes for a long text,
+        and some hold halves of surrogate pairs.
+        """
+        if (self._charset or "utf-8").lower() not in {"utf-8", "us-ascii"}:
+            raise ValueError(f"a field is text in UTF-8, not in {self._charset!r:.100}")
+        try:
+            return self.content.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"a field is text in UTF-8: {error.reason}") from error
+
+
+def _file_of(parts: list[_Part], errors: list[ProblemError]) -> bytes:
     if not parts:
         detail = f"the part {FILE_FIELD!r} is required"
         errors.append(_error(FILE_FIELD, FaultCode.MISSING_FIELD, detail))
-    elif len(parts) > 1 or not isinstance(parts[0], UploadFile):
+    elif len(parts) > 1 or not parts[0].is_file:
         detail = f"the part {FILE_FIELD!r} is one file, with a file name"
         errors.append(_error(FILE_FIELD, RequestFaultCode.WRONG_TYPE, detail))
     else:
-        return await parts[0].read()
+        return bytes(parts[0].content)
     return b""
 
 
-def _read_fields(
-    parts: dict[str, list[Any]], fields_type: type[Struct], errors: list[ProblemError]
+def _fields_of(
+    parts: dict[str, list[_Part]], fields_type: type[Struct], errors: list[ProblemError]
 ) -> dict[str, Any]:
     known = {field.encode_name: field for field in msgspec.structs.fields(fields_type)}
     values: dict[str, Any] = {}
@@ -103,11 +128,16 @@ def _read_fields(
             names = ", ".join([FILE_FIELD, *known])
             detail = f"this field is unknown; known here are: {names}"
             errors.append(_error(name, RequestFaultCode.UNKNOWN_FIELD, detail))
-        elif len(given) > 1 or not isinstance(given[0], str):
+        elif len(given) > 1 or given[0].is_file:
             detail = f"the field {name!r} is given once, as text"
             errors.append(_error(name, RequestFaultCode.WRONG_TYPE, detail))
         else:
-            values[name], faults = read_text(given[0], known[name].type)
+            try:
+                text = given[0].text()
+            except ValueError as error:
+                errors.append(_error(name, RequestFaultCode.MALFORMED, f"{name}: {error}"))
+                continue
+            values[name], faults = read_text(text, known[name].type)
             errors += [_error(name, fault.code, f"{name}: {fault.detail}") for fault in faults]
     errors += [
         _error(name, FaultCode.MISSING_FIELD, f"the field {name!r} is required")

@@ -25,6 +25,8 @@ __all__ = [
     "PRECONDITION_FAILED",
     "PRECONDITION_REQUIRED",
     "PROBLEM_TYPES",
+    "REQUEST_HEAD_TOO_LARGE",
+    "REQUEST_TIMEOUT",
     "SECRET_NOT_KEPT",
     "SUPERSEDED",
     "UNAUTHENTICATED",
@@ -73,8 +75,8 @@ INVALID_BODY = ProblemType(
     400,
     "The body does not match its schema",
     "The body is JSON but does not have the fields, types or bounds that the schema of this route "
-    "asks for, or an object in it gives a key twice. Types are strict: neither the string 2 nor the "
-    "number 2.0 is the integer 2.",
+    "asks for, or an object in it gives a key twice. Types are strict: neither the string 2 nor "
+    "the number 2.0 is the integer 2.",
     "Every fault is listed with a JSON Pointer into the body. The schema is in /openapi.json.",
 )
 INVALID_PARAMETERS = ProblemType(
@@ -133,6 +135,13 @@ METHOD_NOT_ALLOWED = ProblemType(
     "Something is at this URL, but not under this method.",
     "The Allow header lists the methods that are.",
 )
+REQUEST_TIMEOUT = ProblemType(
+    "request-timeout",
+    408,
+    "The request took too long to arrive",
+    "The headers or the body of the request were not there in time. A file has a minute.",
+    "Send it again, all at once, on a new connection.",
+)
 NOT_ACCEPTABLE = ProblemType(
     "not-acceptable",
     406,
@@ -180,6 +189,14 @@ PAYLOAD_TOO_LARGE = ProblemType(
     "The body is too large",
     "The body is larger than this route reads: 1 MiB, or 16 MiB for imported files.",
     "Send less, for example by writing a repeated block once.",
+)
+REQUEST_HEAD_TOO_LARGE = ProblemType(
+    "request-head-too-large",
+    431,
+    "The URL and headers are too large",
+    "The request line and the headers together are larger than the service reads, or there are too "
+    "many headers.",
+    "Leave out what is not needed. Cookies mean nothing here.",
 )
 UNSUPPORTED_MEDIA_TYPE = ProblemType(
     "unsupported-media-type",
@@ -256,6 +273,7 @@ PROBLEM_TYPES = (
     NOT_FOUND,
     METHOD_NOT_ALLOWED,
     NOT_ACCEPTABLE,
+    REQUEST_TIMEOUT,
     SUPERSEDED,
     IDEMPOTENCY_KEY_IN_USE,
     SECRET_NOT_KEPT,
@@ -264,6 +282,7 @@ PROBLEM_TYPES = (
     UNSUPPORTED_MEDIA_TYPE,
     MISDIRECTED_REQUEST,
     IDEMPOTENCY_KEY_REUSED,
+    REQUEST_HEAD_TOO_LARGE,
     INVALID_INPUT,
     WORK_BUDGET_EXCEEDED,
     PRECONDITION_REQUIRED,

@@ -5,6 +5,7 @@ deep nesting. `StrictRequest` replaces its reading: bytes go once through msgspe
 for the type the handler declares. Only when that fails are all faults looked for.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
@@ -20,6 +21,7 @@ from litestar.utils.scope.state import ScopeState
 
 from service.core.errors import FaultCode, Path
 from service.web import problem_types
+from service.web.media_types import require_media_type
 from service.web.problems import (
     MAX_LISTED_FAULTS,
     Problem,
@@ -35,6 +37,9 @@ __all__ = ["MAX_DEPTH", "StrictRequest", "check_value", "decode_json"]
 T = TypeVar("T")
 
 JSON_MEDIA_TYPE = "application/json"
+# Of which a slow line needs the most for a file; a caller that sends a byte now and then would hold
+# its connection for ever.
+MAX_BODY_SECONDS = 60
 MAX_DEPTH = 64
 # Looking for all faults costs some ten microseconds a value. Beyond this many values only the
 # first fault is named, so that a large wrong body can't hold up everyone else.
@@ -44,6 +49,7 @@ MAX_INTEGER_DIGITS = 400
 
 # The escape of a NUL, and not of a backslash before "u0000".
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_CLOSE = {"Connection": "close"}
 _NO_NUL = "text holds no NUL character"
 _NOT_A_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _MESSAGE_PATH = re.compile(r" - at `\$(?P<path>.*)`$", re.DOTALL)
@@ -54,10 +60,24 @@ class StrictRequest(Request[Any, Any, Any]):
     """A request whose `data` parameter is decoded strictly into the type the handler declares."""
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The bytes of the body as they come. Raises `Problem` when the caller leaves meanwhile."""
+        """The bytes of the body as they come.
+
+        Raises `Problem` when the caller leaves meanwhile (400), or takes too long to send it (408).
+        """
+        deadline = asyncio.get_running_loop().time() + MAX_BODY_SECONDS
+        parts = super().stream()
         try:
-            async for part in super().stream():
+            while True:
+                # Around each part: what is done with a part between two of them is not the
+                # caller's time, and a time-out may not reach into it.
+                async with asyncio.timeout_at(deadline):
+                    part = await anext(parts, None)
+                if part is None:
+                    return
                 yield part
+        except TimeoutError as error:
+            detail = f"the body was not there after {MAX_BODY_SECONDS} seconds"
+            raise Problem(problem_types.REQUEST_TIMEOUT, detail, headers=_CLOSE) from error
         except InternalServerException as error:  # the framework's word for it
             detail = "the connection was closed before the end of the body"
             raise Problem(problem_types.MALFORMED_REQUEST, detail) from error
@@ -66,14 +86,7 @@ class StrictRequest(Request[Any, Any, Any]):
         """The bytes of the body. Raises `Problem` (413, 415, or 400 when JSON should be there)."""
         if self._data_field is None:
             return await super().body()
-        media_type = self.content_type[0]
-        if media_type.lower() != JSON_MEDIA_TYPE:
-            raise Problem(
-                problem_types.UNSUPPORTED_MEDIA_TYPE,
-                f"this route reads {JSON_MEDIA_TYPE}; the Content-Type header says "
-                f"{media_type[:100]!r}",
-                headers={"Accept-Post": JSON_MEDIA_TYPE},
-            )
+        require_media_type(self, JSON_MEDIA_TYPE)
         body = await super().body()
         if not body:  # of which the framework would say that a parameter is missing
             raise _malformed("it is empty")

@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx
+import pytest
 import pytest_asyncio
 import uvicorn
 
 from service.main import MAX_BODY_BYTES, create_app
 from service.settings import read_settings
+from service.web import strict_json
+from service.web.protocol import BoundedProtocol
 from tests.app.fakes import FakeDatabase, FakeStorage
 
 JSON = {"Content-Type": "application/json"}
@@ -32,7 +35,9 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
     app = create_app(read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)}), database=database)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_config=None, access_log=False, http=BoundedProtocol, ws="none")
+        )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:
             assert not serving.done()
@@ -72,6 +77,36 @@ async def test_a_form_over_the_limit_is_refused(live: Live) -> None:
         )
     assert response.status_code == 413
     assert not live.storage.state.revisions
+
+
+async def test_a_body_that_comes_too_slowly_is_given_up(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strict_json, "MAX_BODY_SECONDS", 0.2)
+
+    port = int(live.url.rpartition(":")[2])
+
+    async def answer_to_a_trickle(head: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head + b"Host: localhost\r\nContent-Length: 1000\r\n\r\n")
+        # One read: after it, what the service did not take any more may reset the connection.
+        answer = asyncio.create_task(reader.read(2**16))
+        while not answer.done():
+            writer.write(b" ")
+            await asyncio.wait({answer}, timeout=0.05)
+        writer.close()
+        return await answer
+
+    plan = b"PUT /v1/plans/mine HTTP/1.1\r\nContent-Type: application/json\r\n"
+    file = (
+        b"POST /v1/profiles/mine/imports HTTP/1.1\r\n"
+        b"Content-Type: multipart/form-data; boundary=x\r\n"
+    )
+    for head in (plan, file):
+        answer = await answer_to_a_trickle(head)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"connection: close" in answer.lower()
+        assert b"/problems/request-timeout" in answer
 
 
 async def test_head_and_request_ids_survive_the_server(live: Live) -> None:

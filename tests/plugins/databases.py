@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,9 +27,11 @@ from service.store.unit_of_work import SqlStorage
 from tests.plugins.postgresql import temporary_server
 
 __all__ = [
+    "BACKENDS",
     "PostgresServer",
     "database",
     "database_url",
+    "empty_database",
     "empty_database_url",
     "postgres_server",
     "postgres_template",
@@ -125,8 +128,15 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 @pytest.fixture(params=BACKENDS)
 def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a database without any table, of each kind in turn."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'empty.db'}"
+    with empty_database(request, request.param, tmp_path) as url:
+        yield url
+
+
+@contextmanager
+def empty_database(request: pytest.FixtureRequest, backend: str, folder: Path) -> Iterator[str]:
+    """The URL of a database without any table, for fixtures of any scope."""
+    if backend == "sqlite":
+        yield f"sqlite:///{folder / 'empty.db'}"
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
     url = server.create()

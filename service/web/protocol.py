@@ -1,0 +1,163 @@
+"""HTTP/1.1 on a connection: uvicorn's protocol, with bounds that it does not have.
+
+Left to itself it collects headers for as long as they come and waits for them for ever, which
+anyone can make it do without a token. It also passes on what RFC 9112 has a server refuse. All of
+it is refused here, before the application sees a request, as a problem document like any other
+refusal.
+"""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from service.web import problem_types
+from service.web.problem_types import ProblemType
+from service.web.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
+
+__all__ = ["MAX_HEADERS", "MAX_HEAD_BYTES", "MAX_HEAD_SECONDS", "BoundedProtocol"]
+
+MAX_HEAD_BYTES = 2**16
+MAX_HEADERS = 100
+MAX_HEAD_SECONDS = 20
+_LINGER_SECONDS = 2
+_HEAD_TOO_LARGE = (
+    problem_types.REQUEST_HEAD_TOO_LARGE,
+    f"the head of a request has at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} headers",
+)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection. The head of a request is its request line and its headers."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._is_in_head = False
+        self._head_bytes = 0  # of parts of the head that are complete
+        self._pending_bytes = 0  # received since the head began; its last part may never end
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._refusal: tuple[ProblemType, str] | None = None
+        self._is_refused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first request (asyncio calls this)."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing any more (asyncio calls this)."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what has come (asyncio calls this)."""
+        if self._is_refused or self.transport.is_closing():
+            return
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self._head_timer is None:
+            self._expect_head()
+        super().data_received(data)
+        if self._is_in_head and not self._is_refused:
+            self._pending_bytes += len(data)
+            if self._pending_bytes > MAX_HEAD_BYTES:
+                self._refusal = _HEAD_TOO_LARGE
+                self.send_400_response(_HEAD_TOO_LARGE[1])
+
+    def on_message_begin(self) -> None:
+        """A request line begins (the parser calls this)."""
+        super().on_message_begin()
+        self._is_in_head = True
+        self._head_bytes = self._pending_bytes = 0
+        if self._head_timer is None:
+            self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request line (the parser calls this)."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header (the parser calls this). Trailers, which nothing here reads, are dropped."""
+        if self._is_in_head:
+            self._count(len(name) + len(value) + 4)
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The end of the headers (the parser calls this)."""
+        self._is_in_head = False
+        self._forget_head()
+        if len(self.headers) > MAX_HEADERS:
+            self._refuse(*_HEAD_TOO_LARGE)
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
+            self._refuse(problem_types.MALFORMED_REQUEST, "a request has one Host header")
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and [coding.strip().lower() for coding in codings] != [b"chunked"]:
+            detail = "the only transfer coding that is read is chunked"
+            self._refuse(problem_types.MALFORMED_REQUEST, detail)
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request that can be served, and close the connection."""
+        problem_type, detail = self._refusal or (problem_types.MALFORMED_REQUEST, msg)
+        self._forget_head()
+        # Amid the answer to an earlier request, a second one would be read as a part of it.
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(_response(problem_type, detail))
+        self._is_refused = True
+        if self.transport.can_write_eof():
+            # Closing at once would reset the connection while the caller still sends, and the
+            # caller would not see the answer.
+            self.transport.write_eof()
+            self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+        else:
+            self.transport.close()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(*_HEAD_TOO_LARGE)
+
+    def _refuse(self, problem_type: ProblemType, detail: str) -> None:
+        """Raises, so that the parser stops; uvicorn then has `send_400_response` answer."""
+        self._refusal = (problem_type, detail)
+        raise ValueError(detail)
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(MAX_HEAD_SECONDS, self._give_up)
+
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _give_up(self) -> None:
+        self._head_timer = None
+        if self._is_refused or self.transport.is_closing():
+            return
+        if self._is_in_head:
+            detail = f"the headers were not there after {MAX_HEAD_SECONDS} seconds"
+            self._refusal = (problem_types.REQUEST_TIMEOUT, detail)
+            self.send_400_response(detail)
+        else:  # nothing was asked, so nothing is answered
+            self.transport.close()
+
+
+def _response(problem_type: ProblemType, detail: str) -> bytes:
+    request_id = uuid4().hex
+    document = ProblemDocument(
+        type=problem_type.uri,
+        title=problem_type.title,
+        status=problem_type.status,
+        detail=detail,
+        instance="",  # what was asked for may be unreadable
+        request_id=request_id,
+    )
+    body = msgspec.json.encode(document)
+    headers = (
+        f"content-type: {PROBLEM_MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
+        f"x-request-id: {request_id}\r\nconnection: close\r\n\r\n"
+    )
+    return STATUS_LINE[problem_type.status] + headers.encode() + body

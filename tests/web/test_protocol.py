@@ -1,0 +1,248 @@
+"""What a connection may send, byte by byte, in front of an application that only echoes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import uvicorn
+
+from service.web import protocol
+from service.web.protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedProtocol
+
+HEAD = b"POST /here HTTP/1.1\r\nHost: localhost\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+PATIENCE_SECONDS = 30
+
+
+async def echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answers with the size of the body and the number of headers."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size += len(message.get("body", b""))
+        more = message.get("more_body", False)
+    body = f"{size} bytes, {len(scope['headers'])} headers".encode()
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Connection:
+    """A connection to the server under test."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, *parts: bytes) -> None:
+        """Send parts as they are, as far as the server takes them."""
+        try:
+            for part in parts:
+                self._writer.write(part)
+                await self._writer.drain()
+        except ConnectionError:
+            return
+
+    async def rest(self) -> bytes:
+        """All that comes until the server closes the connection."""
+        received = b""
+        try:
+            while part := await asyncio.wait_for(self._reader.read(2**16), PATIENCE_SECONDS):
+                received += part
+        except ConnectionError:  # what it did not read any more
+            pass
+        finally:
+            self._writer.close()
+        return received
+
+
+class Server:
+    """Opens connections."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def connect(self) -> Connection:
+        """A new connection."""
+        return Connection(*await asyncio.open_connection("127.0.0.1", self._port))
+
+    async def answer(self, *parts: bytes) -> bytes:
+        """What a connection that sends this gets until it is closed."""
+        connection = await self.connect()
+        await connection.send(*parts)
+        return await connection.rest()
+
+
+@pytest_asyncio.fixture
+async def server() -> AsyncIterator[Server]:
+    application: Any = echo
+    config = uvicorn.Config(
+        application, port=0, log_config=None, lifespan="off", http=BoundedProtocol, ws="none"
+    )
+    running = uvicorn.Server(config)
+    serving = asyncio.create_task(running.serve())
+    while not running.started:
+        assert not serving.done()
+        await asyncio.sleep(0.005)
+    yield Server(running.servers[0].sockets[0].getsockname()[1])
+    running.should_exit = True
+    await serving
+
+
+def problem_of(answer: bytes) -> dict[str, Any]:
+    """The one problem document that an answer is, and a closed connection after it."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    assert b"content-type: application/problem+json" in lines
+    assert b"connection: close" in lines
+    problem: dict[str, Any] = json.loads(body)
+    assert lines[0].split(b" ")[1] == str(problem["status"]).encode()
+    assert f"x-request-id: {problem['request_id']}".encode() in lines
+    return problem
+
+
+async def test_requests_on_one_connection_are_answered_in_turn(server: Server) -> None:
+    post = HEAD + b"Content-Length: 3\r\n\r\nabc"
+    received = await server.answer(post + post, post, GET)
+    assert received.count(b"HTTP/1.1 200 OK") == 4
+    assert received.count(b"3 bytes, 2 headers") == 3
+
+
+async def test_a_body_may_be_larger_than_a_head(server: Server) -> None:
+    size = 5 * MAX_HEAD_BYTES
+    head = HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % size
+    assert f"{size} bytes".encode() in await server.answer(head, b"x" * size)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([HEAD, b"X: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n"], id="a long value"),
+        pytest.param([HEAD, b"X" * MAX_HEAD_BYTES + b": a\r\n\r\n"], id="a long name"),
+        pytest.param([HEAD + b"X: ", *[b"a" * 2**15] * 1000], id="a value that never ends"),
+        pytest.param([HEAD, *[b"X: a\r\n" * 1000] * 1000], id="headers that never end"),
+        pytest.param([HEAD, b"X: a\r\n" * (MAX_HEADERS + 1) + b"\r\n"], id="many headers"),
+        pytest.param([b"GET /", *[b"a" * 2**15] * 1000], id="a path that never ends"),
+        pytest.param([b"GET /" + b"a" * MAX_HEAD_BYTES + b" HTTP/1.1\r\n\r\n"], id="a long path"),
+    ],
+)
+async def test_a_head_without_end_is_refused(server: Server, parts: list[bytes]) -> None:
+    assert problem_of(await server.answer(*parts))["type"] == "/problems/request-head-too-large"
+    assert b" 200 " in await server.answer(GET)
+
+
+async def test_as_many_headers_as_are_allowed_are_read(server: Server) -> None:
+    more = b"X: a\r\n" * (MAX_HEADERS - 2)
+    answer = await server.answer(HEAD + b"Connection: close\r\n" + more + b"\r\n")
+    assert f"0 bytes, {MAX_HEADERS} headers".encode() in answer
+
+
+async def test_trailers_are_dropped_however_many(server: Server) -> None:
+    head = HEAD + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    answer = await server.answer(head, *[b"X: a\r\n" * 1000] * 200, b"\r\n")
+    assert b"2 bytes, 3 headers" in answer
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="no host"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", id="two hosts"),
+        pytest.param(HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", id="gzip"),
+        pytest.param(HEAD + b"Transfer-Encoding: gzip\r\n\r\n", id="not chunked"),
+        pytest.param(
+            HEAD + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            id="chunked twice",
+        ),
+        pytest.param(
+            HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            id="two lengths of a body",
+        ),
+        pytest.param(HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", id="two lengths"),
+        pytest.param(HEAD + b"Content-Length: -1\r\n\r\n", id="a negative length"),
+        pytest.param(HEAD + b"Content-Length : 2\r\n\r\n{}", id="a space before a colon"),
+        pytest.param(HEAD + b"X: a\r\n b\r\n\r\n", id="a folded header"),
+        pytest.param(HEAD + b"X: a\0b\r\n\r\n", id="NUL"),
+        pytest.param(b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n", id="an unknown method"),
+        pytest.param(b"GET / HTTP/3.0\r\nHost: a\r\n\r\n", id="an unknown version"),
+        pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", id="TLS"),
+    ],
+)
+async def test_what_two_readers_could_read_differently_is_refused(
+    server: Server, request_: bytes
+) -> None:
+    smuggled = b"GET /smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answer = await server.answer(request_ + smuggled)
+    assert problem_of(answer)["type"] == "/problems/malformed-request"
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_old_clients_need_no_host(server: Server) -> None:
+    assert b"0 bytes, 0 headers" in await server.answer(b"GET / HTTP/1.0\r\n\r\n")
+
+
+async def test_garbage_behind_a_request_does_not_end_up_in_its_answer(server: Server) -> None:
+    connection = await server.connect()
+    await connection.send(HEAD + b"Content-Length: 3\r\n\r\nabc" + b"garbage\r\n\r\n")
+    answer = await connection.rest()
+    assert answer.count(b"HTTP/1.1 ") <= 1
+
+
+async def test_an_upgrade_is_not_taken(server: Server) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    connection = await server.connect()
+    await connection.send(HEAD + upgrade + b"Content-Length: 0\r\n\r\n")
+    await connection.send(GET)
+    assert b" 101 " not in await connection.rest()
+
+
+# Callers that take their time
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heads have a moment only."""
+    monkeypatch.setattr(protocol, "MAX_HEAD_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_head_that_is_begun_and_not_ended_is_told_so(server: Server) -> None:
+    for begun in (b"G", HEAD, HEAD + b"X: a"):
+        connection = await server.connect()
+        await connection.send(begun)
+        assert problem_of(await connection.rest())["type"] == "/problems/request-timeout"
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_sending_a_little_at_a_time_does_not_help(server: Server) -> None:
+    connection = await server.connect()
+    await connection.send(HEAD)
+
+    async def trickle() -> None:
+        while True:
+            await connection.send(b"X: a\r\n")
+            await asyncio.sleep(0.02)
+
+    trickling = asyncio.create_task(trickle())
+    assert problem_of(await connection.rest())["type"] == "/problems/request-timeout"
+    trickling.cancel()
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("sent", [b"", b"\r\n\r\n"], ids=["nothing", "empty lines"])
+async def test_a_connection_that_asks_nothing_is_closed(server: Server, sent: bytes) -> None:
+    connection = await server.connect()
+    await connection.send(sent)
+    assert await connection.rest() == b""
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_body_has_a_time_of_its_own(server: Server) -> None:
+    connection = await server.connect()
+    await connection.send(HEAD + b"Connection: close\r\nContent-Length: 2\r\n\r\na")
+    await asyncio.sleep(0.5)
+    await connection.send(b"b")
+    assert b"2 bytes" in await connection.rest()
