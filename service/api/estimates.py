@@ -92,7 +92,7 @@ def render_estimate(priced: Priced, digest: str, question: EstimateQuestion) -> 
     """The bytes of an estimate's answer, a pure function of its inputs."""
     estimate = estimate_plan(priced.simulated)
     terms = estimate_terms(
-        estimate, digest, priced.prepared.document, question.asserted_iteration_seconds
+        estimate, digest, priced.prepared.pinned.document, question.asserted_iteration_seconds
     )
     content = answer(
         EstimateAnswer, terms, priced, names_plan=False, also_left_out=estimate.not_represented

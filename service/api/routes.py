@@ -3,6 +3,7 @@
 from litestar.types import ControllerRouterHandler
 
 from service.api.calculations import calculations
+from service.api.estimate_batches import create_estimates
 from service.api.estimates import estimate_routes
 from service.api.health import get_liveness, get_readiness
 from service.api.measurements import list_measurements
@@ -30,6 +31,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
         *calculations,
         sensitivities,
         *estimate_routes,
+        create_estimates,
         backlog,
         *token_routes,
         get_problem_page,

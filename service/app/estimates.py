@@ -8,22 +8,34 @@ from msgspec import UNSET
 
 from service.app.errors import NotFound, Superseded
 from service.app.idempotency import Record, record_nothing
+from service.app.patching import locate
 from service.app.ports import StoredEstimate
 from service.app.pricing import (
+    Pinned,
     PlanDecoder,
     PlanQuestion,
     Prepared,
     Priced,
-    pin_plan,
-    prepare,
+    pin,
+    pin_document,
     price,
+    understand,
 )
 from service.app.services import Services
 from service.core.estimates.version import MODEL_VERSION
 from service.formats.documents.canonical import canonical_bytes, digest
 from service.formats.documents.estimate_inputs import EstimateInputs, PinnedDocument
 
-__all__ = ["EstimateOutcome", "EstimateQuestion", "RenderEstimate", "create", "get", "reprice"]
+__all__ = [
+    "EstimateOutcome",
+    "EstimateQuestion",
+    "RenderEstimate",
+    "create",
+    "get",
+    "identity",
+    "rendered",
+    "reprice",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +70,20 @@ async def create(
 
     `record` is called in the transaction that stores a new one.
 
-    Raises what `service.app.pricing.prepare` and `price` raise; nothing is stored then.
+    Raises what `service.app.pricing.pin` and `price` raise; nothing is stored then.
     """
-    prepared = await prepare(services, question.plan, decode)
-    inputs = canonical_bytes(_inputs(prepared, question))
-    name = digest("estimate", inputs)
-    reference = None if prepared.stored_plan is None else prepared.stored_plan.reference
+    pinned = await pin(services, question.plan, decode)
+    inputs, name = identity(pinned, question)
+    reference = None if pinned.stored_plan is None else pinned.stored_plan.reference
     known = await _find(services, name)
     if known is not None:
         services.observer.estimated(computed=False)
         return EstimateOutcome(known, created=False, plan_reference=reference)
+    prepared = await understand(services, pinned)
     with services.observer.span("price"):
-        answer = await services.executor.run(lambda: render(price(prepared), name, question))
+        answer = await services.executor.run(
+            lambda: rendered(price(prepared), name, question, render)
+        )
     stored = StoredEstimate(
         digest=name,
         model_version=MODEL_VERSION,
@@ -106,7 +120,8 @@ async def reprice(services: Services, name: str) -> Prepared:
             f"{MODEL_VERSION}: POST its plan to /v1/estimates for a new one with a timeline"
         )
     inputs = msgspec.json.decode(stored.request, type=EstimateInputs)
-    return await pin_plan(services, PlanQuestion(inputs.plan), inputs.plan, None)
+    pinned = await pin_document(services, PlanQuestion(inputs.plan), inputs.plan, None)
+    return await understand(services, pinned)
 
 
 async def _find(services: Services, name: str) -> StoredEstimate | None:
@@ -114,14 +129,26 @@ async def _find(services: Services, name: str) -> StoredEstimate | None:
         return await unit.estimates.find(name)
 
 
-def _inputs(prepared: Prepared, question: EstimateQuestion) -> EstimateInputs:
+def rendered(
+    priced: Priced, digest: str, question: EstimateQuestion, render: RenderEstimate
+) -> bytes:
+    """The answer's bytes. Raises `InvalidInput` where a term of it is beyond what is counted."""
+    with locate(question.plan.plan, question.plan.patch):
+        return render(priced, digest, question)
+
+
+def identity(pinned: Pinned, question: EstimateQuestion) -> tuple[bytes, str]:
+    """Everything that an estimate depends on, as canonical bytes, and their digest."""
     asserted = question.asserted_iteration_seconds
-    return EstimateInputs(
-        model_version=MODEL_VERSION,
-        plan=prepared.document,
-        pins=[
-            PinnedDocument(kind=pin.kind.value, reference=pin.reference, digest=pin.digest)
-            for pin in prepared.pins
-        ],
-        asserted_iteration_seconds=UNSET if asserted is None else asserted,
+    inputs = canonical_bytes(
+        EstimateInputs(
+            model_version=MODEL_VERSION,
+            plan=pinned.document,
+            pins=[
+                PinnedDocument(kind=pin.kind.value, reference=pin.reference, digest=pin.digest)
+                for pin in pinned.pins
+            ],
+            asserted_iteration_seconds=UNSET if asserted is None else asserted,
+        )
     )
+    return inputs, digest("estimate", inputs)

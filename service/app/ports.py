@@ -4,7 +4,7 @@ A unit of work is built for one team, so no query below it can forget whose rows
 `TokenDirectory`, which finds out whose request it is, looks at all teams.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -277,8 +277,11 @@ class EstimateStore(Protocol):
     async def find(self, digest: str) -> StoredEstimate | None:
         """The stored answer, if any."""
 
-    async def add(self, estimate: StoredEstimate) -> None:
-        """Store an answer; storing the same digest again changes nothing."""
+    async def find_all(self, digests: Collection[str]) -> Mapping[str, StoredEstimate]:
+        """The stored answers of those digests that have one, by digest."""
+
+    async def add(self, *estimates: StoredEstimate) -> None:
+        """Store answers; storing the same digest again changes nothing."""
 
 
 class TokenStore(Protocol):

@@ -4,7 +4,7 @@ Reading and pinning happen on the event loop with the storage; everything after 
 executor as one pure function of what was read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ from msgspec import UNSET
 from service.app.document_kinds import references_of
 from service.app.patching import apply_patch, locate
 from service.app.ports import DocumentKind, Revision
-from service.app.references import NamedReference, find_all, resolve
+from service.app.references import find_all, resolve
 from service.app.services import Services
 from service.core.errors import InvalidInput
 from service.core.estimates.simulation import SimulatedPlan, represented, simulate_plan
@@ -33,14 +33,20 @@ from service.formats.documents.plan import PlanDocument
 
 __all__ = [
     "Pin",
+    "Pinned",
     "PlanDecoder",
     "PlanQuestion",
     "Prepared",
     "Priced",
     "calculate",
-    "pin_plan",
+    "patched",
+    "pin",
+    "pin_document",
+    "pinned",
     "prepare",
     "price",
+    "price_many",
+    "understand",
 ]
 
 # Reads a patched plan (plain JSON values) strictly; raises the caller's own error on a bad shape.
@@ -65,8 +71,8 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """A plan with its references pinned and what they stand for read; nothing computed yet.
+class Pinned:
+    """A plan with its references pinned to what they stand for at this moment.
 
     `document` has no description: words change no number, so they are no part of an identity.
     `stored_plan` is the pin of the plan itself when it was asked for by name.
@@ -74,9 +80,21 @@ class Prepared:
 
     question: PlanQuestion
     document: PlanDocument
-    plan: Plan
     stored_plan: Pin | None
-    pins: tuple[Pin, ...]
+    revisions: tuple[Revision, ...]
+
+    @property
+    def pins(self) -> tuple[Pin, ...]:
+        """What the plan refers to."""
+        return tuple(Pin(r.kind, r.reference, r.digest) for r in self.revisions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A pinned plan and what its references mean; nothing computed yet."""
+
+    pinned: Pinned
+    plan: Plan
     topology: Expansion | None
     model: Model | None
     profile: Profile | None
@@ -99,8 +117,8 @@ class Priced:
     @property
     def pins(self) -> tuple[Pin, ...]:
         """All stored documents that were used, the plan itself included."""
-        stored = self.prepared.stored_plan
-        return self.prepared.pins if stored is None else (stored, *self.prepared.pins)
+        pinned = self.prepared.pinned
+        return pinned.pins if pinned.stored_plan is None else (pinned.stored_plan, *pinned.pins)
 
     @property
     def assumptions(self) -> tuple[Statement, ...]:
@@ -118,6 +136,13 @@ class Priced:
 async def prepare(
     services: Services, question: PlanQuestion, decode: PlanDecoder, *, replays: int = 0
 ) -> Prepared:
+    """Everything that pricing a plan needs. Raises as `pin` does."""
+    return await understand(services, await pin(services, question, decode, replays=replays))
+
+
+async def pin(
+    services: Services, question: PlanQuestion, decode: PlanDecoder, *, replays: int = 0
+) -> Pinned:
     """Read, patch and pin a plan that will be simulated `replays` times more than an estimate.
 
     Raises `InvalidInput` for unknown references and for patches that keep what they invalidate,
@@ -127,23 +152,51 @@ async def prepare(
         async with services.storage.reading() as unit:
             revision = await resolve(unit, DocumentKind.PLAN, question.plan, ("plan",))
         stored = Pin(DocumentKind.PLAN, revision.reference, revision.digest)
-        document = msgspec.json.decode(revision.content, type=PlanDocument)
+        given = msgspec.json.decode(revision.content, type=PlanDocument)
     else:
-        stored, document = None, question.plan
-    if question.patch is not None:
-        document = apply_patch(document, question.patch, decode)
+        stored, given = None, question.plan
+    document, plan = patched(question, given, decode)
     with locate(question.plan, question.patch):
-        work_of(plans.to_core(document), replays=replays).check()
-    return await pin_plan(services, question, document, stored)
+        work_of(plan, replays=replays).check()
+    return await pin_document(services, question, document, stored)
 
 
-async def pin_plan(
+def patched(
+    question: PlanQuestion, given: PlanDocument, decode: PlanDecoder
+) -> tuple[PlanDocument, Plan]:
+    """The plan that is asked about: the given one with the question's patch applied.
+
+    Pure; raises `InvalidInput` for a patch that keeps what it invalidates, and what `decode` does.
+    """
+    document = given if question.patch is None else apply_patch(given, question.patch, decode)
+    with locate(question.plan, question.patch):
+        return document, plans.to_core(document)
+
+
+async def pin_document(
     services: Services, question: PlanQuestion, document: PlanDocument, stored: Pin | None
-) -> Prepared:
-    """Replace the plan's references by `name@revision` and read what they stand for."""
-    found = await _read(services, question, references_of(document))
-    named = {reference.kind: revision.reference for reference, revision in found}
-    pinned = msgspec.structs.replace(
+) -> Pinned:
+    """Replace the references of a patched plan by `name@revision`, as they stand now."""
+    references = references_of(document)
+    if not references:
+        return pinned(question, document, stored, ())
+    async with services.storage.reading() as unit:
+        found, faults = await find_all(unit, references)
+    if faults:
+        with locate(question.plan, question.patch):
+            raise InvalidInput(faults)
+    return pinned(question, document, stored, [revision for _, revision in found])
+
+
+def pinned(
+    question: PlanQuestion,
+    document: PlanDocument,
+    stored: Pin | None,
+    revisions: Sequence[Revision],
+) -> Pinned:
+    """A patched plan and the revisions that its references stand for, put together."""
+    named = {revision.kind: revision.reference for revision in revisions}
+    pinned_document = msgspec.structs.replace(
         document,
         description=UNSET,
         topology=named.get(DocumentKind.TOPOLOGY, UNSET),
@@ -153,35 +206,22 @@ async def pin_plan(
             profile=named.get(DocumentKind.PROFILE, UNSET),
         ),
     )
-    read = {reference.kind: revision for reference, revision in found}
-    topology = read.get(DocumentKind.TOPOLOGY)
-    model, profile = read.get(DocumentKind.MODEL), read.get(DocumentKind.PROFILE)
+    return Pinned(question, pinned_document, stored, tuple(revisions))
+
+
+async def understand(services: Services, pinned: Pinned) -> Prepared:
+    """Find out what the documents that a plan pins stand for."""
+    run = services.executor.run
+    of_kind = {revision.kind: revision for revision in pinned.revisions}
+    topology = of_kind.get(DocumentKind.TOPOLOGY)
+    model, profile = of_kind.get(DocumentKind.MODEL), of_kind.get(DocumentKind.PROFILE)
     return Prepared(
-        question=question,
-        document=pinned,
-        plan=plans.to_core(pinned),
-        stored_plan=stored,
-        pins=tuple(
-            Pin(reference.kind, revision.reference, revision.digest)
-            for reference, revision in found
-        ),
+        pinned=pinned,
+        plan=plans.to_core(pinned.document),
         topology=None if topology is None else await services.clusters.get(topology),
-        model=None if model is None else await services.executor.run(_model, model.content),
-        profile=None if profile is None else await services.executor.run(_profile, profile.content),
+        model=None if model is None else await run(_model, model.content),
+        profile=None if profile is None else await run(_profile, profile.content),
     )
-
-
-async def _read(
-    services: Services, question: PlanQuestion, references: tuple[NamedReference, ...]
-) -> list[tuple[NamedReference, Revision]]:
-    if not references:
-        return []
-    async with services.storage.reading() as unit:
-        found, faults = await find_all(unit, references)
-    if faults:
-        with locate(question.plan, question.patch):
-            raise InvalidInput(faults)
-    return found
 
 
 # A revision never changes, so what its content means is kept.
@@ -197,14 +237,30 @@ def _profile(content: bytes) -> Profile:
 
 def price(prepared: Prepared) -> Priced:
     """Resolve and simulate. Pure; raises `InvalidInput` with pointers into the request."""
-    with locate(prepared.question.plan, prepared.question.patch):
-        resolved = resolve_plan(
-            prepared.plan,
-            cluster=None if prepared.topology is None else prepared.topology.cluster,
-            model=prepared.model,
-            profile=prepared.profile,
-        )
-        simulated = simulate_plan(resolved)
+    (outcome,) = price_many([prepared])
+    if isinstance(outcome, InvalidInput):
+        raise outcome
+    return outcome
+
+
+def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
+    """For each plan the price, or what is wrong with it, as `price` would raise it. Pure."""
+    return [_priced(one) for one in prepared]
+
+
+def _priced(prepared: Prepared) -> Priced | InvalidInput:
+    question = prepared.pinned.question
+    try:
+        with locate(question.plan, question.patch):
+            resolved = resolve_plan(
+                prepared.plan,
+                cluster=None if prepared.topology is None else prepared.topology.cluster,
+                model=prepared.model,
+                profile=prepared.profile,
+            )
+            simulated = simulate_plan(resolved)
+    except InvalidInput as error:
+        return error
     return Priced(prepared, simulated, represented(simulated), resolved.not_represented)
 
 

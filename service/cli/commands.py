@@ -239,7 +239,7 @@ def _tables(priced: "Priced", title: str) -> str:
     from service.formats.estimate_report import estimate_report
 
     result = estimate_plan(priced.simulated)
-    stored = priced.prepared.stored_plan
+    stored = priced.prepared.pinned.stored_plan
     plan = priced.resolved.plan
     heading = (
         f"{title if stored is None else stored.reference}: {plan.schedule.kind}, "

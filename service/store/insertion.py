@@ -12,18 +12,13 @@ __all__ = ["insert_if_absent"]
 
 
 async def insert_if_absent(
-    connection: AsyncConnection, table: type[Base], values: dict[str, Any]
+    connection: AsyncConnection, table: type[Base], *rows: dict[str, Any]
 ) -> None:
-    """Insert one row; a row with the same primary key stays as it is.
+    """Insert one or more rows; a row with the same primary key stays as it is.
 
     On PostgreSQL this waits for a concurrent transaction that inserts the same key.
     """
     key = list(inspect(table).primary_key)
-    if connection.dialect.name == "postgresql":
-        await connection.execute(
-            postgresql.insert(table).values(values).on_conflict_do_nothing(index_elements=key)
-        )
-    else:
-        await connection.execute(
-            sqlite.insert(table).values(values).on_conflict_do_nothing(index_elements=key)
-        )
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table).on_conflict_do_nothing(index_elements=key)
+    await connection.execute(statement, rows[0] if len(rows) == 1 else rows)

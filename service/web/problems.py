@@ -40,6 +40,7 @@ __all__ = [
     "RequestFaultCode",
     "json_pointer",
     "parameter_error",
+    "problem_document",
     "problem_for",
 ]
 
@@ -237,8 +238,9 @@ EXCEPTION_HANDLERS: ExceptionHandlersMap = {
 }
 
 
-def _response(request: AnyRequest, problem: Problem, headers: dict[str, str]) -> Response[bytes]:
-    document = ProblemDocument(
+def problem_document(request: AnyRequest, problem: Problem) -> ProblemDocument:
+    """What the caller of a request is told of a refusal."""
+    return ProblemDocument(
         type=problem.problem_type.uri,
         title=problem.problem_type.title,
         status=problem.problem_type.status,
@@ -248,8 +250,11 @@ def _response(request: AnyRequest, problem: Problem, headers: dict[str, str]) ->
         trace_id=request.scope["state"].get("trace_id") or msgspec.UNSET,
         errors=list(problem.errors[:MAX_LISTED_FAULTS]),
     )
+
+
+def _response(request: AnyRequest, problem: Problem, headers: dict[str, str]) -> Response[bytes]:
     return Response(
-        msgspec.json.encode(document),
+        msgspec.json.encode(problem_document(request, problem)),
         status_code=problem.problem_type.status,
         media_type=PROBLEM_MEDIA_TYPE,
         headers=headers,

@@ -1,7 +1,7 @@
 """The ports in memory, for tests of use cases and of HTTP without a database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -31,7 +31,14 @@ from service.app.ports import (
 from service.app.references import parse_reference
 from service.app.services import Services
 
-__all__ = ["FakeClock", "FakeDatabase", "FakeStorage", "InlineExecutor", "fake_services"]
+__all__ = [
+    "FakeClock",
+    "FakeDatabase",
+    "FakeDocuments",
+    "FakeStorage",
+    "InlineExecutor",
+    "fake_services",
+]
 
 T = TypeVar("T")
 Key = tuple[DocumentKind, str]
@@ -190,8 +197,12 @@ class FakeEstimates:
     async def find(self, digest: str) -> StoredEstimate | None:
         return self._state.estimates.get(digest)
 
-    async def add(self, estimate: StoredEstimate) -> None:
-        self._state.estimates.setdefault(estimate.digest, estimate)
+    async def find_all(self, digests: Collection[str]) -> Mapping[str, StoredEstimate]:
+        return {name: kept for name, kept in self._state.estimates.items() if name in digests}
+
+    async def add(self, *estimates: StoredEstimate) -> None:
+        for estimate in estimates:
+            self._state.estimates.setdefault(estimate.digest, estimate)
 
 
 class FakeTokens:

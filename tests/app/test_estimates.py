@@ -31,10 +31,11 @@ async def test_a_stored_plan_pins_everything_it_uses() -> None:
     services = fake_services()
     await store_chain(services)
     prepared = await prepare(services, PlanQuestion("chain-plan"), decode_plan)
-    assert prepared.stored_plan is not None
-    assert prepared.stored_plan.reference == "chain-plan@1"
-    assert [pin.reference for pin in prepared.pins] == ["two-hosts@1", "chain@1", "chain-h100@1"]
-    assert prepared.document.topology == "two-hosts@1"
+    pinned = prepared.pinned
+    assert pinned.stored_plan is not None
+    assert pinned.stored_plan.reference == "chain-plan@1"
+    assert [pin.reference for pin in pinned.pins] == ["two-hosts@1", "chain@1", "chain-h100@1"]
+    assert pinned.document.topology == "two-hosts@1"
     priced = price(prepared)
     assert priced.resolved.placement[1].device == "host1/gpu0"
     # 1 x 1024 x 1024 bf16 numbers over a NIC of 50 GB/s.

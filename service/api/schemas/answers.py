@@ -133,7 +133,7 @@ def answer(
         model_version=priced.model_version,
         pins=[
             Pin(kind=pin.kind.value, reference=pin.reference, digest=pin.digest)
-            for pin in (priced.pins if names_plan else priced.prepared.pins)
+            for pin in (priced.pins if names_plan else priced.prepared.pinned.pins)
         ],
         workload=WorkloadOut(
             microbatches=resolved.plan.workload.microbatches,

@@ -1,18 +1,24 @@
 """The work of a calculation, known before it is done."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
+from service.core.plans.placement import MAX_RANKS
 from service.core.plans.plan import Plan
 from service.core.plans.schedule import plan_family, plan_shape
 from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
 from service.core.schedules.shape import Backward
 
-__all__ = ["INLINE_WORK_BUDGET", "Work", "work_of"]
+__all__ = ["BATCH_WORK_BUDGET", "INLINE_WORK_BUDGET", "Work", "check_batch", "work_of"]
 
 # What one request may ask for and be answered at once, in operation-runs: a few seconds of one
 # core at the most, building the program included.
 INLINE_WORK_BUDGET = 32_000_000
+
+# What the plans of one batch may ask for together. They are worked on some at a time, so that
+# others have their turn in between.
+BATCH_WORK_BUDGET = 2 * INLINE_WORK_BUDGET
 
 # One timeline, three replays for the split of the idle time, two other microbatch counts of
 # which the larger is twice as long (together 2.5 runs), one pass for the slack, rounded up.
@@ -32,6 +38,9 @@ _PATH_STEP_RUNS = 30
 # pair of ranks needs one there and one back.
 _PATH_OPERATIONS = 4_000
 
+# To place a rank and to write it into the answer costs as much as simulating so many operations.
+_RANK_OPERATIONS = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -42,6 +51,7 @@ class Work:
     steady_operations: int = 0
     paths: int = 0
     path_steps: int = 0
+    ranks: int = 0
 
     @property
     def total(self) -> int:
@@ -51,6 +61,7 @@ class Work:
             + self.path_steps * _PATH_STEP_RUNS
             + self.steady_operations * _STEADY_RUNS
             + self.paths * _PATH_OPERATIONS
+            + self.ranks * _RANK_OPERATIONS
         )
 
     def check(self, budget: int = INLINE_WORK_BUDGET) -> None:
@@ -73,10 +84,26 @@ class Work:
                 ("topology",),
                 f"{self.paths} physical paths: use fewer ranks, or leave the topology out",
             ),
+            (
+                self.ranks * _RANK_OPERATIONS,
+                ("parallelism",),
+                f"{self.ranks} ranks: use fewer",
+            ),
         ]
         _, path, what = max(parts)
         detail = f"{what} (all of it is {self.total} units of work, one request may take {budget})"
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, path, detail)])
+
+
+def check_batch(works: Iterable[Work], budget: int = BATCH_WORK_BUDGET) -> None:
+    """Raise `WorkBudgetExceeded`, pointing at `plans`, when all of them together are above it."""
+    totals = [work.total for work in works]
+    if sum(totals) > budget:
+        detail = (
+            f"{len(totals)} plans are {sum(totals)} units of work together, the largest "
+            f"{max(totals)}; one request may take {budget}: send fewer of them at a time"
+        )
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plans",), detail)])
 
 
 def work_of(plan: Plan, *, replays: int = 0) -> Work:
@@ -109,4 +136,6 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
         steady_operations=stages * steady * kinds,
         paths=0 if plan.topology is None else 2 * (stages - 1) * family.directions * replicas,
         path_steps=operations // degrees.pipeline,
+        # With more of them the plan is refused before any is placed.
+        ranks=min(degrees.world_size, MAX_RANKS),
     )

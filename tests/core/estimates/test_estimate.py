@@ -1,6 +1,7 @@
 """Estimates: the worked example, bounds against predictions, throughput, work."""
 
 import random
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -10,8 +11,8 @@ from service.core.estimates.bounds import iteration_lower_bounds
 from service.core.estimates.estimate import estimate_plan, plan_live_activations
 from service.core.estimates.iteration import iteration_picoseconds, throughput
 from service.core.estimates.simulation import simulate_plan
-from service.core.estimates.work import INLINE_WORK_BUDGET, Work, work_of
-from service.core.plans.plan import GivenStage, Plan
+from service.core.estimates.work import INLINE_WORK_BUDGET, Work, check_batch, work_of
+from service.core.plans.plan import Degrees, GivenStage, Plan
 from service.core.plans.resolve import resolve
 from service.core.schedules.cadence import measure_cadence
 from service.core.topology.expand import expand
@@ -169,10 +170,27 @@ def test_the_largest_part_of_the_work_is_pointed_at() -> None:
         (Work(operations=10**8, runs=8), ("workload", "microbatches")),
         (Work(operations=1, runs=8, steady_operations=10**8), ("parallelism", "pipeline")),
         (Work(operations=1, runs=8, paths=10**6), ("topology",)),
+        (Work(operations=1, runs=8, ranks=10**6), ("parallelism",)),
     ):
         with pytest.raises(WorkBudgetExceeded) as refused:
             work.check()
         assert [fault.path for fault in refused.value.faults] == [path]
+
+
+def test_ranks_are_work_too() -> None:
+    """Each is placed and written into the answer, however little is simulated."""
+    plan = given_plan([GivenStage(0.1, 0.1)])
+    few, many = (replace(plan, degrees=Degrees(1, tensor=8, data=data)) for data in (1, 1024))
+    assert work_of(many).total - work_of(few).total == 8 * 1023 * 200
+
+
+def test_a_batch_is_held_to_a_budget_of_its_own() -> None:
+    one = Work(operations=INLINE_WORK_BUDGET, runs=1)
+    check_batch([one, one])
+    check_batch([])
+    with pytest.raises(WorkBudgetExceeded) as refused:
+        check_batch([one, one, Work(operations=1, runs=1)])
+    assert [fault.path for fault in refused.value.faults] == [("plans",)]
 
 
 def test_one_long_rank_is_not_cheap() -> None:

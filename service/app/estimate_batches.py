@@ -1,0 +1,346 @@
+"""Many estimates at once: read, computed and stored together, each as if it were asked for alone.
+
+What several plans refer to is read once, plans with equal inputs are computed once, those that
+share an order are simulated together, and all new answers are stored in one transaction.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+
+import msgspec
+
+from service.app.document_kinds import references_of
+from service.app.estimates import (
+    EstimateOutcome,
+    EstimateQuestion,
+    RenderEstimate,
+    identity,
+    rendered,
+)
+from service.app.idempotency import Record, record_nothing
+from service.app.patching import locate
+from service.app.ports import DocumentKind, Revision, StoredEstimate
+from service.app.pricing import (
+    Pin,
+    Pinned,
+    PlanDecoder,
+    PlanQuestion,
+    Prepared,
+    patched,
+    pinned,
+    price_many,
+    understand,
+)
+from service.app.references import find, unknown_reference
+from service.app.services import Services
+from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
+from service.core.estimates.version import MODEL_VERSION
+from service.core.estimates.work import Work, check_batch, work_of
+from service.formats.documents.plan import PlanDocument
+
+__all__ = ["MAX_DOCUMENTS", "MAX_PLAN_BYTES", "Outcomes", "Refused", "create_many"]
+
+T = TypeVar("T")
+
+# Bytes of plans that are read for one batch: each stored plan counts once, and each plan once more
+# for every patch, as a patched plan is read and checked anew.
+MAX_PLAN_BYTES = 16 * 2**20
+# Topologies, models and profiles that the plans of one batch may refer to.
+MAX_DOCUMENTS = 64
+
+# Plans that the executor works on before others have their turn, and the work they are at most.
+_CHUNK_PLANS = 32
+_CHUNK_WORK = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refused:
+    """What asking for this plan alone would raise."""
+
+    error: Exception
+
+
+# One for each question, in order.
+Outcomes = Sequence[EstimateOutcome | Refused]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
+    """A plan with its patch applied, and the work that it is."""
+
+    question: EstimateQuestion
+    document: PlanDocument
+    stored_plan: Pin | None
+    work: Work
+    order: Hashable  # equal for plans whose stages run in one order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Identified:
+    """A pinned plan and what its estimate is addressed by."""
+
+    read: _Read
+    pinned: Pinned
+    inputs: bytes
+    digest: str
+
+
+async def create_many(
+    services: Services,
+    questions: Sequence[EstimateQuestion],
+    decode: PlanDecoder,
+    render: RenderEstimate,
+    record: Record[Outcomes] = record_nothing,
+) -> Outcomes:
+    """For each question what `service.app.estimates.create` would return or raise, in order.
+
+    `created` is true for all that ask for an estimate that was not stored before. `record` is
+    called in the transaction that stores new ones.
+
+    Raises `WorkBudgetExceeded`, pointing at `plans`, before any plan is priced when all of them
+    together are too much; nothing is stored then.
+    """
+    run = services.executor.run
+    stored_plans = await _stored_plans(services, [question.plan for question in questions])
+    read = await run(_read_all, questions, stored_plans, decode)
+    found = await _referenced(services, _only(_Read, read))
+    items = await run(_identify_all, read, found)
+    identified = _only(_Identified, items)
+    async with services.storage.reading() as unit:
+        known = await unit.estimates.find_all({item.digest for item in identified})
+    new = [item for item in identified if item.digest not in known]
+    first = {item.digest: item for item in reversed(new)}
+    computed = await _compute(services, list(first.values()), render)
+    # A refusal points into the question it answers, so others with the same inputs need their own.
+    computed |= await _compute(
+        services,
+        [
+            item
+            for item in new
+            if item is not first[item.digest] and isinstance(computed[first[item.digest]], Refused)
+        ],
+        render,
+    )
+    fresh = {answer.digest: answer for answer in _only(StoredEstimate, list(computed.values()))}
+    outcomes = [_outcome(item, computed.get(item), known, fresh) for item in items]
+    if fresh:
+        async with services.storage.writing() as unit:
+            await unit.estimates.add(*fresh.values())
+            await record(unit, outcomes)
+    for outcome in _only(EstimateOutcome, outcomes):
+        services.observer.estimated(computed=outcome.created)
+    return outcomes
+
+
+def _outcome(
+    item: "_Identified | Refused",
+    computed: StoredEstimate | Refused | None,
+    known: Mapping[str, StoredEstimate],
+    fresh: Mapping[str, StoredEstimate],
+) -> EstimateOutcome | Refused:
+    if isinstance(item, Refused):
+        return item
+    if isinstance(computed, Refused):
+        return computed
+    created = item.digest in fresh
+    plan = item.pinned.stored_plan
+    return EstimateOutcome(
+        fresh[item.digest] if created else known[item.digest],
+        created,
+        None if plan is None else plan.reference,
+    )
+
+
+def _only(type_: type[T], items: Sequence[T | Refused]) -> list[T]:
+    return [item for item in items if isinstance(item, type_)]
+
+
+async def _stored_plans(
+    services: Services, questions: Sequence[PlanQuestion]
+) -> dict[str, Revision | None]:
+    """The plans that are asked for by name, each read once; None where there is none."""
+    patches: dict[str, int] = {}
+    inline_bytes = 0
+    for question in questions:
+        is_patched = question.patch is not None
+        if isinstance(question.plan, str):
+            patches[question.plan] = patches.get(question.plan, 0) + is_patched
+        elif is_patched:
+            inline_bytes += len(msgspec.json.encode(question.plan))
+    _check_plan_bytes(inline_bytes)
+    found: dict[str, Revision | None] = {}
+    if not patches:
+        return found
+    async with services.storage.reading() as unit:
+        for reference, count in patches.items():
+            revision = await find(unit, DocumentKind.PLAN, reference)
+            found[reference] = revision
+            if revision is not None:
+                inline_bytes += len(revision.content) * (1 + count)
+                _check_plan_bytes(inline_bytes)
+    return found
+
+
+def _check_plan_bytes(plan_bytes: int) -> None:
+    if plan_bytes > MAX_PLAN_BYTES:
+        detail = (
+            f"these are more than {MAX_PLAN_BYTES} bytes of plans, each counted again for every "
+            "patch of it: send fewer of them at a time"
+        )
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plans",), detail)])
+
+
+def _read_all(
+    questions: Sequence[EstimateQuestion],
+    stored_plans: Mapping[str, Revision | None],
+    decode: PlanDecoder,
+) -> list[_Read | Refused]:
+    """Apply all patches, and refuse the whole when it is too much work."""
+    decoded = {
+        name: msgspec.json.decode(revision.content, type=PlanDocument)
+        for name, revision in stored_plans.items()
+        if revision is not None
+    }
+    read: list[_Read | Refused] = []
+    for question in questions:
+        try:
+            read.append(_read(question, stored_plans, decoded, decode))
+        # `decode` raises an error of the caller's own, who is asked for it again.
+        except Exception as error:
+            read.append(Refused(error))
+    check_batch(item.work for item in _only(_Read, read))
+    return read
+
+
+def _read(
+    question: EstimateQuestion,
+    stored_plans: Mapping[str, Revision | None],
+    decoded: Mapping[str, PlanDocument],
+    decode: PlanDecoder,
+) -> _Read:
+    asked = question.plan
+    stored = None
+    if isinstance(asked.plan, str):
+        revision = stored_plans[asked.plan]
+        if revision is None:
+            raise InvalidInput([unknown_reference(DocumentKind.PLAN, asked.plan, ("plan",))])
+        stored = Pin(DocumentKind.PLAN, revision.reference, revision.digest)
+        plan = decoded[asked.plan]
+    else:
+        plan = asked.plan
+    document, core = patched(asked, plan, decode)
+    with locate(asked.plan, asked.patch):
+        work = work_of(core)
+        work.check()
+    order = core.schedule, core.degrees.pipeline, core.workload.microbatches
+    return _Read(question, document, stored, work, order)
+
+
+_Key = tuple[DocumentKind, str]
+
+
+async def _referenced(services: Services, read: Sequence[_Read]) -> dict[_Key, Revision | None]:
+    """What the plans refer to, each read once; None where nothing is stored."""
+    references = dict.fromkeys(
+        (reference.kind, reference.reference)
+        for item in read
+        for reference in references_of(item.document)
+    )
+    if len(references) > MAX_DOCUMENTS:
+        detail = (
+            f"these plans refer to {len(references)} topologies, models and profiles; the plans "
+            f"of one request refer to at most {MAX_DOCUMENTS}"
+        )
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plans",), detail)])
+    if not references:
+        return {}
+    async with services.storage.reading() as unit:
+        return {key: await find(unit, *key) for key in references}
+
+
+def _identify_all(
+    read: Sequence[_Read | Refused], found: Mapping[_Key, Revision | None]
+) -> list[_Identified | Refused]:
+    identified: list[_Identified | Refused] = []
+    for item in read:
+        if isinstance(item, Refused):
+            identified.append(item)
+            continue
+        try:
+            identified.append(_identify(item, found))
+        except InvalidInput as error:
+            identified.append(Refused(error))
+    return identified
+
+
+def _identify(read: _Read, found: Mapping[_Key, Revision | None]) -> _Identified:
+    asked = read.question.plan
+    revisions, faults = [], []
+    for reference in references_of(read.document):
+        revision = found[reference.kind, reference.reference]
+        if revision is None:
+            faults.append(unknown_reference(reference.kind, reference.reference, reference.path))
+        else:
+            revisions.append(revision)
+    if faults:
+        with locate(asked.plan, asked.patch):
+            raise InvalidInput(faults)
+    pin = pinned(asked, read.document, read.stored_plan, revisions)
+    return _Identified(read, pin, *identity(pin, read.question))
+
+
+async def _compute(
+    services: Services, items: Sequence[_Identified], render: RenderEstimate
+) -> dict["_Identified | Refused", StoredEstimate | Refused]:
+    """For each item the new answer, or what is wrong with its plan."""
+    computed: dict[_Identified | Refused, StoredEstimate | Refused] = {}
+    for chunk in _chunks(items):
+        prepared = [await understand(services, item.pinned) for item in chunk]
+        with services.observer.span("price"):
+            answers = await services.executor.run(_answers, chunk, prepared, render)
+        for item, answer in zip(chunk, answers, strict=True):
+            computed[item] = (
+                answer
+                if isinstance(answer, Refused)
+                else StoredEstimate(
+                    digest=item.digest,
+                    model_version=MODEL_VERSION,
+                    request=item.inputs,
+                    answer=answer,
+                    created_at=services.clock.now(),
+                )
+            )
+    return computed
+
+
+def _answers(
+    items: Sequence[_Identified], prepared: Sequence[Prepared], render: RenderEstimate
+) -> list[bytes | Refused]:
+    answers: list[bytes | Refused] = []
+    for item, priced in zip(items, price_many(prepared), strict=True):
+        try:
+            if isinstance(priced, InvalidInput):
+                raise priced
+            answers.append(rendered(priced, item.digest, item.read.question, render))
+        except InvalidInput as error:
+            answers.append(Refused(error))
+    return answers
+
+
+def _chunks(items: Sequence[_Identified]) -> Iterator[list[_Identified]]:
+    """Parts of about equal work, those that share an order side by side."""
+    by_order: dict[Hashable, list[_Identified]] = {}
+    for item in items:
+        by_order.setdefault(item.read.order, []).append(item)
+    chunk: list[_Identified] = []
+    work = 0
+    for item in chain.from_iterable(by_order.values()):
+        if chunk and (len(chunk) == _CHUNK_PLANS or work + item.read.work.total > _CHUNK_WORK):
+            yield chunk
+            chunk, work = [], 0
+        chunk.append(item)
+        work += item.read.work.total
+    if chunk:
+        yield chunk
