@@ -35,7 +35,8 @@ from service.web.guards import refuse_bad_parameters, refuse_unacceptable
 from service.web.metrics import Metrics
 from service.web.problems import EXCEPTION_HANDLERS
 from service.web.strict_json import StrictRequest
-from service.web.telemetry import Telemetry
+from service.web.telemetry import Telemetry, Tracing
+from service.web.tracing import open_tracing
 
 __all__ = ["KernelExecutor", "create_app", "open_backend", "open_services"]
 
@@ -46,6 +47,8 @@ logger = logging.getLogger("stagefare")
 MAX_BODY_BYTES = 2**20
 # Kernels release the interpreter lock; more threads than this only take turns away from requests.
 KERNEL_THREADS = 2
+# Whoever asks whether the service is ready asks again soon, and gives up soon.
+READY_SECONDS = 2
 
 
 class KernelExecutor:
@@ -93,9 +96,9 @@ class KernelExecutor:
             self._unfinished += unfinished
             self._busy += busy
 
-    def close(self) -> None:
-        """Wait for what runs, and end the threads."""
-        self._pool.shutdown(cancel_futures=True)
+    async def close(self) -> None:
+        """Wait for what runs, drop what has not begun, and end the threads."""
+        await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
 
 @asynccontextmanager
@@ -121,7 +124,8 @@ def create_app(
     database: Database | None = None,
     clock: Clock | None = None,
     executor: Executor | None = None,
-) -> Litestar:
+    tracing: Tracing | None = None,
+) -> Application:
     """The application on the database the settings name, or on what is passed instead.
 
     The database must have been migrated; `/readyz` says so when it is not.
@@ -129,7 +133,9 @@ def create_app(
     resources = AsyncExitStack()
     warm = asyncio.Event()
     metrics = Metrics(version("stagefare"), MODEL_VERSION)
-    telemetry = Telemetry(metrics)
+    if tracing is None and settings.exports_traces:
+        tracing = _exported_traces(resources)
+    telemetry = Telemetry(metrics, tracing)
     backend = _build_backend(
         settings,
         resources,
@@ -141,7 +147,12 @@ def create_app(
     )
     access = Access(backend.database.token_directory, backend.clock)
     database_url = settings.database_url if database is None else None
-    readiness = Readiness(_missing(backend.database, database_url, warm))
+    look = _missing(backend.database, database_url, warm)
+
+    async def missing() -> tuple[str, ...]:
+        return ("the service is stopping",) if app.is_stopping else await look()
+
+    readiness = Readiness(missing)
 
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
@@ -150,6 +161,7 @@ def create_app(
             warm.set()
             _settle_memory()
             yield
+            app.is_stopping = True
 
     def provide_services(request: Request[Any, Principal, Any]) -> Services:
         # The team comes from the guard and from nowhere else; without one this fails.
@@ -194,7 +206,7 @@ def _build_backend(
     clock = SystemClock() if clock is None else clock
     if executor is None:
         own_executor = KernelExecutor()
-        resources.callback(own_executor.close)
+        resources.push_async_callback(own_executor.close)
         executor = own_executor
         if metrics is not None:
             _watch_executor(metrics, own_executor)
@@ -205,6 +217,18 @@ def _build_backend(
         if metrics is not None:
             _watch_pool(metrics, engine)
     return Backend(database, executor, clock, ClusterCache(executor), telemetry)
+
+
+def _exported_traces(resources: AsyncExitStack) -> Tracing | None:
+    """Spans sent where the environment says; None, with a warning, when the extra is absent."""
+    try:
+        tracing = open_tracing()
+    except ModuleNotFoundError:
+        logger.warning("no traces are exported: the extra `otel` is not installed")
+        return None
+    # Sending what is left waits for the network.
+    resources.push_async_callback(asyncio.to_thread, tracing.close)
+    return tracing
 
 
 def _watch_executor(metrics: Metrics, executor: KernelExecutor) -> None:
@@ -230,12 +254,15 @@ def _missing(
         nonlocal is_migrated
         waiting = [] if warm.is_set() else ["the kernels are being compiled"]
         try:
-            if database_url is not None and not is_migrated:
-                is_migrated = await migrate.current(database_url) == migrate.head()
-            if not is_migrated:
-                waiting.append("the database is not migrated: run `stagefare migrate`")
-            else:
-                await database.token_directory.is_empty()
+            async with asyncio.timeout(READY_SECONDS):
+                if database_url is not None and not is_migrated:
+                    is_migrated = await migrate.current(database_url) == migrate.head()
+                if not is_migrated:
+                    waiting.append("the database is not migrated: run `stagefare migrate`")
+                else:
+                    await database.token_directory.is_empty()
+        except TimeoutError:
+            waiting.append(f"the database does not answer within {READY_SECONDS} s")
         except Exception as error:
             # Whatever it is (a refused password, say), the answer is that it is not ready.
             logger.warning("not ready: %s", error)

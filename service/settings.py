@@ -7,6 +7,11 @@
     STAGEFARE_DATABASE_URL    an SQLite file in the data directory
     STAGEFARE_LOG_LEVEL       info
     STAGEFARE_LOG_FORMAT      text on a terminal, otherwise json
+    STAGEFARE_SHUTDOWN_DELAY_SECONDS   0   serving on after a signal, while /readyz says no
+    STAGEFARE_SHUTDOWN_GRACE_SECONDS   30  then waiting for open requests
+
+Traces are exported when OTEL_EXPORTER_OTLP_ENDPOINT (or ..._TRACES_ENDPOINT) is set and the extra
+`otel` is installed; OpenTelemetry reads its other variables itself.
 
 A variable with the prefix that is not in this table is refused, so that a misspelt name can't be
 overlooked.
@@ -64,6 +69,9 @@ class Settings:
     database_url: str
     log_level: LogLevel
     log_format: LogFormat | None  # None: what suits where the log goes
+    shutdown_delay_seconds: int
+    shutdown_grace_seconds: int
+    exports_traces: bool
 
     def logs_json(self, to_terminal: bool) -> bool:
         """Whether log lines are JSON: as was chosen, or else unless a person is reading."""
@@ -84,7 +92,10 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         if name.startswith(PREFIX) and value
     }
     problems: list[str] = []
-    known = {"HOST", "PORT", "DATA_DIR", "DATABASE_URL", "LOG_FORMAT", "LOG_LEVEL"}
+    known = {"HOST", "PORT", "DATA_DIR", "DATABASE_URL", "LOG_FORMAT", "LOG_LEVEL"} | {
+        "SHUTDOWN_DELAY_SECONDS",
+        "SHUTDOWN_GRACE_SECONDS",
+    }
     problems += [
         f"{PREFIX}{name} is not a setting; known are "
         + ", ".join(f"{PREFIX}{setting}" for setting in sorted(known))
@@ -93,6 +104,8 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     port = _port(given.get("PORT", "8000"), problems)
     log_level = _choice("LOG_LEVEL", given.get("LOG_LEVEL", LogLevel.INFO), LogLevel, problems)
     log_format = _choice("LOG_FORMAT", given.get("LOG_FORMAT"), LogFormat, problems)
+    delay = _seconds("SHUTDOWN_DELAY_SECONDS", given.get("SHUTDOWN_DELAY_SECONDS", "0"), problems)
+    grace = _seconds("SHUTDOWN_GRACE_SECONDS", given.get("SHUTDOWN_GRACE_SECONDS", "30"), problems)
     data_dir = Path(given.get("DATA_DIR", ".stagefare")).absolute()
     database_url = given.get("DATABASE_URL") or f"sqlite:///{data_dir / 'stagefare.db'}"
     _check_database_url(database_url, problems)
@@ -105,6 +118,9 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         database_url=database_url,
         log_level=log_level or LogLevel.INFO,
         log_format=log_format,
+        shutdown_delay_seconds=delay,
+        shutdown_grace_seconds=grace,
+        exports_traces=_exports_traces(environment),
     )
 
 
@@ -126,6 +142,23 @@ def _port(text: str, problems: list[str]) -> int:
         return int(text)
     problems.append(f"{PREFIX}PORT is a number from 1 to 65535; got {text[:100]!r}")
     return 0
+
+
+def _seconds(name: str, text: str, problems: list[str]) -> int:
+    if text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) <= 3600:
+        return int(text)
+    problems.append(f"{PREFIX}{name} is a whole number from 0 to 3600; got {text[:100]!r}")
+    return 0
+
+
+def _exports_traces(environment: Mapping[str, str]) -> bool:
+    """Whether OpenTelemetry's own variables ask for traces."""
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    if environment.get("OTEL_TRACES_EXPORTER", "otlp").lower() == "none":
+        return False
+    endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    return any(environment.get(endpoint) for endpoint in endpoints)
 
 
 def _choice(

@@ -25,6 +25,8 @@ def test_everything_can_be_chosen() -> None:
             "STAGEFARE_DATABASE_URL": "postgresql://user:secret@db/stagefare",
             "STAGEFARE_LOG_LEVEL": "DEBUG",
             "STAGEFARE_LOG_FORMAT": "JSON",
+            "STAGEFARE_SHUTDOWN_DELAY_SECONDS": "5",
+            "STAGEFARE_SHUTDOWN_GRACE_SECONDS": "3600",
         }
     )
     assert settings.host == "0.0.0.0"  # noqa: S104
@@ -33,6 +35,30 @@ def test_everything_can_be_chosen() -> None:
     assert settings.database_url == "postgresql://user:secret@db/stagefare"
     assert settings.log_level is LogLevel.DEBUG
     assert settings.log_format is LogFormat.JSON
+    assert (settings.shutdown_delay_seconds, settings.shutdown_grace_seconds) == (5, 3600)
+
+
+@pytest.mark.parametrize(
+    ("environment", "exports"),
+    [
+        ({}, False),
+        ({"OTEL_SERVICE_NAME": "x"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_SDK_DISABLED": "TRUE"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_EXPORTER": "none"}, False),
+    ],
+)
+def test_traces_are_exported_where_open_telemetry_is_told_to(
+    environment: dict[str, str], exports: bool
+) -> None:
+    assert read_settings(environment).exports_traces is exports
+
+
+@pytest.mark.parametrize("seconds", ["-1", "3601", "1.5", "99999", "x", "١"])
+def test_seconds_are_whole_and_bounded(seconds: str) -> None:
+    with pytest.raises(SettingsError, match="STAGEFARE_SHUTDOWN_GRACE_SECONDS"):
+        read_settings({"STAGEFARE_SHUTDOWN_GRACE_SECONDS": seconds})
 
 
 @pytest.mark.parametrize(

@@ -63,11 +63,9 @@ def serve(check: bool, with_examples: bool) -> None:
         click.echo(with_services(settings, _store_and_price_examples), nl=False)
     if check:
         return
-    import uvicorn
-
     from service.logs import configure_logging
     from service.main import create_app
-    from service.web.protocol import BoundedProtocol
+    from service.web.server import Server
 
     configure_logging(
         settings.log_level, sys.stderr, as_json=settings.logs_json(sys.stderr.isatty())
@@ -83,15 +81,10 @@ def serve(check: bool, with_examples: bool) -> None:
         click.echo("  access        open to this machine, as the team local, until the first token")
     else:
         click.echo("  access        with a token in the Authorization header")
-    server = uvicorn.Server(
-        uvicorn.Config(
-            create_app(settings),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            http=BoundedProtocol,
-            ws="none",
-        )
+    server = Server(
+        create_app(settings),
+        delay_seconds=settings.shutdown_delay_seconds,
+        grace_seconds=settings.shutdown_grace_seconds,
     )
     with listener, suppress(KeyboardInterrupt):
         server.run(sockets=[listener])

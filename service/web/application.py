@@ -25,6 +25,7 @@ class Application(Litestar):
     """The framework's application inside the layer described above."""
 
     telemetry = Telemetry()
+    is_stopping = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one connection (ASGI)."""
