@@ -166,7 +166,7 @@ class Sensitivity(msgspec.Struct, kw_only=True, frozen=True):
     meaning: Annotated[str, Meta(description="What may be concluded from the numbers.")]
 
 
-class ChangeEffect(msgspec.Struct, kw_only=True, frozen=True):
+class ChangeEffect(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """What one change alone does, exactly, beside what the derivative allows."""
 
     change: ChangedOperation | ChangedTransfer
@@ -179,14 +179,14 @@ class ChangeEffect(msgspec.Struct, kw_only=True, frozen=True):
         float, Meta(description="By how much the makespan is shorter; negative when longer.")
     ]
     gain_bound_seconds: Annotated[
-        float,
+        float | UnsetType,
         Meta(
             description=(
                 "Derivative x change: the gain is never more, and equal while the same chain of "
-                "operations sets the makespan."
+                "operations sets the makespan. Absent in `link` mode, where no such bound holds."
             )
         ),
-    ]
+    ] = UNSET
 
 
 class Sensitivities(msgspec.Struct, kw_only=True, frozen=True):
@@ -273,7 +273,7 @@ def sensitivities_terms(
                 after_seconds=to_seconds(gain.after),
                 makespan_seconds=to_seconds(gain.makespan),
                 gain_seconds=to_seconds(gain.gain),
-                gain_bound_seconds=to_seconds(gain.bound),
+                gain_bound_seconds=UNSET if gain.bound is None else to_seconds(gain.bound),
             )
             for change, gain in zip(request.changes, gains, strict=True)
         ],

@@ -26,9 +26,10 @@ REPLAY_SEQUENCE = ("contention", "transfer", "imbalance", "structural")
 class RankTime:
     """One rank's share of the makespan in picoseconds; the seven times sum to it exactly.
 
-    `fill` is before its first operation and `drain` after its last. A gap between two operations is
-    `transfer_wait` as far as the latency of the binding input reaches and `dependency_wait` before.
-    `send` and `contention_wait` are zero: in latency mode transfers hold no rank and no link.
+    `fill` is before its first operation and `drain` after its last. In between it is `busy` with
+    operations, held by what it sends (`send`, in blocking mode), or waits: of a gap before an
+    operation as much is `contention_wait` as the binding input queued for links (in link mode), of
+    the rest as much `transfer_wait` as its transfer takes alone, and the rest `dependency_wait`.
     """
 
     rank: int
@@ -46,7 +47,8 @@ class RankTime:
 class Excess:
     """Makespan - ideal, split by replays in `REPLAY_SEQUENCE`; signed picoseconds, exact.
 
-    `transfer`: less by this when transfers take no time. `imbalance`: then less by this when every
+    `contention`: less by this when no transfer waits for a link. `transfer`: then less by this when
+    transfers take no time and hold no sender. `imbalance`: then less by this when every
     kind of operation takes its mean over the stages, for each microbatch its own (fused pairs too;
     where some stages run more of them than others, that changes the work a little). `structural`:
     what that replay still is above ideal, the cost of the order itself.
@@ -90,8 +92,8 @@ class Bubble:
 def measure_bubble(timeline: Timeline) -> Bubble:
     """Measure idle time per rank and split the makespan's excess over ideal by cause.
 
-    Two more simulations of the same order. Definitions: waits as in Bubble's and RankTime's
-    docstrings; transfers first, then imbalance, and the sequence matters.
+    Two more simulations of the same order, three where links have queues. Definitions: waits as in
+    Bubble's and RankTime's docstrings; causes go in `REPLAY_SEQUENCE`, and the sequence matters.
     """
     makespan = timeline.makespan
     ranks = timeline.program.ranks
@@ -116,8 +118,10 @@ def measure_bubble(timeline: Timeline) -> Bubble:
 def _rank_times(timeline: Timeline) -> tuple[RankTime, ...]:
     waits = operation_waits(timeline)
     starts = timeline.program.rank_offsets[:-1]
-    dependency_waits = np.add.reduceat(waits.dependency, starts).tolist()
-    transfer_waits = np.add.reduceat(waits.transfer, starts).tolist()
+    dependency_waits, transfer_waits, contention_waits, sends = (
+        np.add.reduceat(times, starts).tolist()
+        for times in (waits.dependency, waits.transfer, waits.contention, timeline.holds)
+    )
     busy = timeline.busy.tolist()
     first, last = timeline.first_start.tolist(), timeline.last_end.tolist()
     makespan = timeline.makespan
@@ -129,8 +133,8 @@ def _rank_times(timeline: Timeline) -> tuple[RankTime, ...]:
             drain=makespan - last[r],
             dependency_wait=dependency_waits[r],
             transfer_wait=transfer_waits[r],
-            send=0,
-            contention_wait=0,
+            send=sends[r],
+            contention_wait=contention_waits[r],
             utilisation=busy[r] / makespan,
         )
         for r in range(timeline.program.ranks)
@@ -139,6 +143,10 @@ def _rank_times(timeline: Timeline) -> tuple[RankTime, ...]:
 
 def _excess(timeline: Timeline, ideal: Fraction) -> Excess:
     program = timeline.program
+    uncontended = timeline.makespan
+    if timeline.transfers.links is not None:
+        alone = timeline.transfers.without_contention()
+        uncontended = int(alone.run(program, timeline.durations).makespan)
     no_latency = np.zeros(len(program.inputs), dtype=np.int64)
     without_transfers = int(simulate(program, timeline.durations, no_latency).makespan)
     mean_times, scale = _scaled_means(timeline)
@@ -148,8 +156,8 @@ def _excess(timeline: Timeline, ideal: Fraction) -> Excess:
         raise InvalidInput([_too_long(program.stages)]) from invalid
     balanced = Fraction(int(balanced_run.makespan), scale)
     return Excess(
-        contention=Fraction(0),
-        transfer=Fraction(timeline.makespan - without_transfers),
+        contention=Fraction(timeline.makespan - uncontended),
+        transfer=Fraction(uncontended - without_transfers),
         imbalance=without_transfers - balanced,
         structural=balanced - ideal,
     )

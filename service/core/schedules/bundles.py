@@ -101,20 +101,21 @@ class Bundles:
             self.latency.tolist(),
         )
 
-    def with_alone(self, kinds: Sequence[int], picoseconds: Sequence[int]) -> "Bundles":
-        """These kinds take so long alone instead; occupied times and latency change in proportion.
+    def extended(self, scaled: Sequence[tuple[int, int]]) -> "Bundles":
+        """With further kinds: each like one there is, (kind, picoseconds), taking so long alone.
 
-        A kind that took no time until now gets a latency.
+        Occupied times and latency change in proportion; what took no time gets a latency.
         """
-        occupied, latency = self.occupied.copy(), self.latency.copy()
-        alone = self.alone
-        for kind, time in zip(kinds, picoseconds, strict=True):
-            own = slice(int(self.offsets[kind]), int(self.offsets[kind + 1]))
+        occupied = [self.entries(kind) for kind in range(self.kinds)]
+        latency, alone = self.latency.tolist(), self.alone
+        for kind, time in scaled:
             before = int(alone[kind])
-            scaled = [part * time // before if before else 0 for part in occupied[own].tolist()]
-            occupied[own] = scaled
-            latency[kind] = time - max(scaled, default=0)
-        return Bundles(self.links, self.offsets, self.link, occupied, latency)
+            parts = [
+                (link, part * time // before if before else 0) for link, part in occupied[kind]
+            ]
+            occupied.append(parts)
+            latency.append(time - max((part for _, part in parts), default=0))
+        return Bundles.of(self.links, occupied, latency)
 
 
 def _covers(longer: tuple[tuple[int, int], ...], column: tuple[tuple[int, int], ...]) -> bool:

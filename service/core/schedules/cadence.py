@@ -13,13 +13,10 @@ from service.core.schedules.catalogue import schedule_family
 from service.core.schedules.cycle_ratio import maximum_cycle_ratio
 from service.core.schedules.periodic import periodic_graph
 from service.core.schedules.program import OpKind, Program, StageEdge
-from service.core.schedules.stage_times import (
-    at_microbatches,
-    edge_latencies,
-    operation_durations,
-    operation_kinds,
-)
+from service.core.schedules.simulated_pace import simulated_paces
+from service.core.schedules.stage_times import operation_durations, operation_kinds
 from service.core.schedules.timeline import Timeline
+from service.core.schedules.transfers import Transfers
 
 __all__ = [
     "MOST_PERIODIC_OPERATIONS",
@@ -85,7 +82,8 @@ class CycleStep:
 class PhaseCadence:
     """The pace of one phase and the cycle that sets it: no cycle of waiting is slower.
 
-    `per_microbatch` = the cycle's durations and latencies / the microbatches that pass in it.
+    `per_microbatch` = the cycle's durations and latencies / the microbatches that pass in it. Where
+    transfers queue on links the pace is that of a long simulation, and there is no cycle.
     """
 
     kinds: tuple[OpKind, ...]
@@ -113,8 +111,8 @@ class Cadence:
     first of equals). `steady` is absent for an order that does not repeat itself, for a schedule of
     several phases when some stage's output does not lead to the last stage (the slowest stages of
     the phases then need not follow one another), for microbatches that differ without repeating
-    themselves, and for more than some hundreds of ranks, fewer where a period has many
-    microbatches.
+    themselves, for more than some hundreds of ranks, fewer where a period has many microbatches,
+    and where transfers queue on links and a long simulation does not come to repeat itself.
     """
 
     stages: tuple[StageCadence, ...]
@@ -125,6 +123,8 @@ class Cadence:
 
 def measure_cadence(timeline: Timeline) -> Cadence:
     """Work per stage, and the exact pace of the steady state as a maximum cycle ratio.
+
+    Where transfers queue on links it is simulated instead: see `simulated_paces`.
 
     The pace is a property of the order as the iteration grows; a plan of few microbatches may end
     before it is reached. Microbatches that differ are taken to go on as they repeat.
@@ -225,21 +225,35 @@ def _steady_state(timeline: Timeline) -> SteadyState | None:
     kinds = operation_kinds(program)
     if program.stages * period * len(kinds) > MOST_PERIODIC_OPERATIONS:
         return None
-    # So many microbatches that the middle of the order is steady.
     lead = family.lead * program.stages * program.directions
+    if timeline.transfers.links is not None:
+        paces = simulated_paces(
+            program,
+            family.phases,
+            period,
+            lead,
+            timeline.times,
+            timeline.transfers,
+            repeat,
+        )
+        if paces is None:
+            return None
+        return SteadyState(
+            tuple(
+                PhaseCadence(tuple(kind for kind in kinds if kind in phase), pace, ())
+                for phase, pace in zip(family.phases, paces, strict=True)
+            )
+        )
+    # So many microbatches that the middle of the order is steady.
     long_program = with_microbatches(program, period * (2 * -(-lead // period) + 3))
     if long_program is None:
         return None
     going_on = np.arange(long_program.microbatches) % repeat
     durations = operation_durations(long_program, timeline.times.at_microbatches(going_on))
-    latencies = edge_latencies(
-        long_program,
-        at_microbatches(timeline.forward_latencies, going_on),
-        at_microbatches(timeline.backward_latencies, going_on),
-    )
+    transfers = timeline.transfers.at_microbatches(going_on)
     return SteadyState(
         tuple(
-            _phase_cadence(long_program, phase, period, durations, latencies)
+            _phase_cadence(long_program, phase, period, durations, transfers)
             for phase in family.phases
         )
     )
@@ -285,9 +299,16 @@ def _phase_cadence(
     phase: AbstractSet[OpKind],
     period: int,
     durations: Int64Array,
-    latencies: Int64Array,
+    transfers: Transfers,
 ) -> PhaseCadence:
-    graph = periodic_graph(long_program, phase, period, durations, latencies)
+    graph = periodic_graph(
+        long_program,
+        phase,
+        period,
+        durations,
+        transfers.latencies(long_program),
+        holds_senders=transfers.holds_senders,
+    )
     slowest = maximum_cycle_ratio(len(graph.nodes), graph.arcs)
     cycle = []
     for i in slowest.cycle:

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from service.core.errors import InvalidInput
 from service.core.schedules.build import with_microbatches
-from service.core.schedules.timeline import Timeline, simulate_timeline
+from service.core.schedules.timeline import Timeline, simulate_transfers
 
 __all__ = ["MicrobatchEffect", "effects_of_microbatches"]
 
@@ -43,9 +43,7 @@ def _with_microbatches(timeline: Timeline, microbatches: int) -> Timeline | None
     if other is None:
         return None
     try:
-        return simulate_timeline(
-            other, timeline.times, timeline.forward_latencies, timeline.backward_latencies
-        )
+        return simulate_transfers(other, timeline.times, timeline.transfers)
     except InvalidInput:  # the plan itself was fine, so it is the count that adds up to too much
         return None
 

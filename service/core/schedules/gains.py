@@ -6,25 +6,17 @@ from fractions import Fraction
 from math import isfinite
 
 import numpy as np
-import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.schedules.critical_path import CriticalPath
 from service.core.schedules.program import OpKind
 from service.core.schedules.sensitivity import path_inputs, path_operations, timed_kinds
-from service.core.schedules.simulate import simulate
-from service.core.schedules.stage_times import (
-    StageTimes,
-    edge_latencies,
-    operation_durations,
-    operation_kinds,
-)
+from service.core.schedules.stage_times import StageTimes, operation_durations, operation_kinds
 from service.core.schedules.timeline import Timeline
+from service.core.schedules.transfers import Transfers
 from service.core.units import MAX_SECONDS, PICOSECONDS_PER_SECOND, to_picoseconds, to_seconds
 
 __all__ = ["Change", "Gain", "OperationChange", "TransferChange", "exact_gain", "exact_gains"]
-
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +58,15 @@ class Gain:
     `before` and `after` are the time of one operation or transfer: the longest one, where
     microbatches differ or a schedule of two directions has the boundary between two pairs of ranks.
     `gain` is the present makespan less `makespan`, exact. `bound` is what the derivative along the
-    critical path says: `gain` is never more, and equal while the same chain sets the makespan.
+    critical path says: `gain` is never more, and equal while the same chain sets the makespan. It
+    is None in link mode, where queues have anomalies and nothing of the kind holds.
     """
 
     before: int
     after: int
     makespan: int
     gain: int
-    bound: int
+    bound: int | None
 
 
 def exact_gain(timeline: Timeline, path: CriticalPath, change: Change) -> Gain:
@@ -88,7 +81,8 @@ def exact_gains(
 
     `path` is a critical path of this timeline. The order of each rank stays as it is, also where a
     schedule would choose another one for the new times. New times are rounded to picoseconds, half
-    to even.
+    to even. In link mode transfers queue anew, and one of another time occupies its links in
+    proportion.
 
     Raises `InvalidInput` with every fault at `("changes", index, field)`: stages, kinds and
     boundaries that the plan does not have, not exactly one of seconds and factor, and times out of
@@ -101,15 +95,16 @@ def exact_gains(
     ]
     if faults:
         raise InvalidInput(faults)
-    on_path, crossed = path_operations(path), path_inputs(timeline, path)
+    on_path, crossed = path_operations(path), path_inputs(path)
+    queues = timeline.transfers.links is not None
     gains = []
     for index, changed in enumerate(found):
         if changed is None:
             continue
         durations = operation_durations(timeline.program, changed.times)
-        latencies = edge_latencies(timeline.program, changed.forward, changed.backward)
+        latencies = changed.transfers.latencies(timeline.program)
         try:
-            makespan = int(simulate(timeline.program, durations, latencies).makespan)
+            makespan = int(changed.transfers.run(timeline.program, durations).makespan)
         except InvalidInput as invalid:  # the times are too long together
             faults += [Fault(f.code, ("changes", index), f.detail) for f in invalid.faults]
             continue
@@ -121,7 +116,7 @@ def exact_gains(
                 after=changed.after,
                 makespan=makespan,
                 gain=timeline.makespan - makespan,
-                bound=saved,
+                bound=None if queues else saved,
             )
         )
     if faults:
@@ -136,8 +131,7 @@ class _Changed:
     before: int
     after: int
     times: StageTimes
-    forward: Int64Array
-    backward: Int64Array
+    transfers: Transfers
 
 
 def _changed(
@@ -174,8 +168,7 @@ def _changed_operation(
         before=max(before),
         after=max(after),
         times=replace(timeline.times, **{change.kind.name.lower(): changed}),
-        forward=timeline.forward_latencies,
-        backward=timeline.backward_latencies,
+        transfers=timeline.transfers,
     )
 
 
@@ -195,14 +188,12 @@ def _changed_transfer(
     faults += wrong
     if wrong:
         return None
-    changed = latencies.copy()
-    changed[edges] = np.array(after, dtype=np.int64).reshape(len(edges), -1)
+    times = np.array(after, dtype=np.int64).reshape(len(edges), -1)
     return _Changed(
         before=max(before),
         after=max(after),
         times=timeline.times,
-        forward=timeline.forward_latencies if change.gradient else changed,
-        backward=changed if change.gradient else timeline.backward_latencies,
+        transfers=timeline.transfers.with_times(edges, times, gradient=change.gradient),
     )
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.cycle_ratio import Arc
 from service.core.schedules.program import OpKind, Program
+from service.core.schedules.simulate import last_sends
 
 __all__ = ["PeriodicGraph", "PeriodicNode", "periodic_graph"]
 
@@ -50,7 +51,7 @@ class _Link:
     tail: PeriodicNode
     head: PeriodicNode
     periods: int
-    edge: int  # of the value that is waited for; -1 where a rank goes on in its order
+    edge: int  # of the value that is waited for; -1 where a rank goes on in its order at once
     gradient: bool
     duration: int  # ps, of the tail
     latency: int  # ps, of the value
@@ -62,6 +63,8 @@ def periodic_graph(
     period: int,
     durations: Int64Array,
     latencies: Int64Array,
+    *,
+    holds_senders: bool = False,
 ) -> PeriodicGraph:
     """The graph of the operations of these kinds in the middle of the program.
 
@@ -69,13 +72,15 @@ def periodic_graph(
     the transfer); its tokens are how many periods later the waiting operation's microbatch is.
     `durations` has one entry an operation and `latencies` one an input, in picoseconds. Two
     neighbouring periods must have the same arcs: the program has to be long enough that its middle
-    is steady, and its times must repeat with the period.
+    is steady, and its times must repeat with the period. With `holds_senders` a rank goes on only
+    when the last of what it sent has arrived, and that arc crosses the transfer's edge.
 
     Raises `InvalidInput` when they differ.
     """
     middle = program.microbatches // 2 // period * period
-    links = _links(program, kinds, period, middle, durations, latencies)
-    if links != _links(program, kinds, period, middle + period, durations, latencies):
+    sent = last_sends(program, latencies)[1] if holds_senders else None
+    links = _links(program, kinds, period, middle, durations, latencies, sent)
+    if links != _links(program, kinds, period, middle + period, durations, latencies, sent):
         detail = (
             f"the order of {program.schedule} does not repeat itself every {period} microbatches"
         )
@@ -101,8 +106,12 @@ def _links(
     first: int,
     durations: Int64Array,
     latencies: Int64Array,
+    sent: Int64Array | None,
 ) -> list[_Link]:
-    """What the operations of the microbatches first .. first+period-1 wait for."""
+    """What the operations of the microbatches first .. first+period-1 wait for.
+
+    `sent` is the input that holds each operation's rank last, -1 for none; or nothing does.
+    """
     in_phase = np.isin(program.kind, list(kinds))
     operations = np.flatnonzero(in_phase)
     microbatch = program.microbatch[operations]
@@ -127,7 +136,11 @@ def _links(
         operation = int(operations[place])
         previous = int(operations[place - 1]) if place else operation
         if previous != operation and program.rank[previous] == program.rank[operation]:
-            links.append(link(previous, operation, -1, gradient=False, latency=0))
+            held = -1 if sent is None else int(sent[previous])
+            edge = int(program.input_edges[held]) if held >= 0 else -1
+            gradient = held >= 0 and bool(program.input_gradient[held])
+            latency = int(latencies[held]) if held >= 0 else 0
+            links.append(link(previous, operation, edge, gradient=gradient, latency=latency))
         for i in range(program.input_offsets[operation], program.input_offsets[operation + 1]):
             source = int(program.inputs[i])
             if in_phase[source]:

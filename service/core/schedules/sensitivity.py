@@ -4,6 +4,8 @@ With every rank's order held fixed the makespan is the length of the longest cha
 transfers, so it is a convex function of their times, and how often each of them stands on the chain
 that is longest now is a slope of it. Hence what a shorter time gains is at most slope x change, and
 what a longer time loses is at least that; both are equal as long as the same chain stays longest.
+
+None of that holds where transfers queue on links: less work may then lengthen the makespan.
 """
 
 from collections.abc import Mapping
@@ -58,8 +60,10 @@ class Sensitivity:
 def measure_sensitivity(timeline: Timeline, path: CriticalPath) -> Sensitivity:
     """Derivative of the makespan by each stage and kind, and by each edge and direction.
 
-    `path` is a critical path of this timeline.
+    `path` is a critical path of this timeline. Raises `ValueError` in link mode.
     """
+    if timeline.transfers.links is not None:
+        raise ValueError("where transfers queue on links a slope bounds nothing")
     program = timeline.program
     groups = program.stages * len(OpKind)
     group, time = _parts(timeline, path_operations(path))
@@ -68,7 +72,7 @@ def measure_sensitivity(timeline: Timeline, path: CriticalPath) -> Sensitivity:
     is_run = np.zeros(groups, dtype=np.bool_)
     is_run[every_group] = True
 
-    crossed = path_inputs(timeline, path)
+    crossed = path_inputs(path)
     crossings = 2 * program.input_edges.astype(np.int64) + program.input_gradient
     crossing_counts, crossing_sums = _totals(
         crossings[crossed], timeline.latencies[crossed], 2 * len(program.stage_edges)
@@ -92,10 +96,10 @@ def path_operations(path: CriticalPath) -> Int64Array:
     return np.array([step.operation for step in path.operations], dtype=np.int64)
 
 
-def path_inputs(timeline: Timeline, path: CriticalPath) -> Int64Array:
+def path_inputs(path: CriticalPath) -> Int64Array:
     """Indices into `program.inputs` of the transfers on the path, from time 0."""
-    binding = timeline.run.binding[path_operations(path)].astype(np.int64)
-    return binding[binding >= 0]
+    crossed = [step.after.input for step in path.operations if step.after is not None]
+    return np.array(crossed, dtype=np.int64)
 
 
 def timed_kinds(timeline: Timeline) -> tuple[OpKind, ...]:

@@ -1,4 +1,7 @@
-"""How much later an operation may end without a later makespan, every rank's order held fixed."""
+"""How much later an operation may end without a later makespan.
+
+Every rank's order is held fixed, and so is every link's.
+"""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -6,6 +9,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
+from service.core.schedules.event_kernels import latest_ends_with_links
 from service.core.schedules.kernels import latest_ends
 from service.core.schedules.program import OpKind
 from service.core.schedules.timeline import Timeline
@@ -58,24 +62,46 @@ def measure_slack(timeline: Timeline) -> Slack:
     """Latest end minus end of every operation, from one pass against the topological order.
 
     The latest end of an operation is the makespan where nothing follows it, and else the earliest
-    that what follows allows: the latest start of the rank's next operation, and the latest start of
-    each consumer on another rank less the latency of its transfer. An operation without slack lies
-    on a chain that sets the makespan.
+    that what follows allows: the latest start of the rank's next operation (less the time the rank
+    is held), and the latest start of each consumer on another rank less the latency of its
+    transfer. An operation without slack lies on a chain that sets the makespan.
+
+    Where links have queues each is taken to serve its bundles in the sequence in which it did: the
+    latest start of the next bundle on a link bounds the one before.
     """
     program, run = timeline.program, timeline.run
     latest = np.empty(program.operations, dtype=np.int64)
-    latest_ends(
-        program.order,
-        program.rank,
-        program.rank_offsets,
-        program.input_offsets,
-        program.inputs,
-        timeline.durations,
-        timeline.latencies,
-        np.empty(0, dtype=np.int64),
-        timeline.makespan,
-        latest,
-    )
+    links = timeline.transfers.links
+    if run.queues is not None and links is not None:
+        latest_ends_with_links(
+            run.queues.sequence,
+            program.rank_offsets,
+            program.rank,
+            program.input_offsets,
+            program.inputs,
+            timeline.durations,
+            timeline.transfers.kinds(program),
+            links.served.offsets,
+            links.served.link,
+            links.served.occupied,
+            links.served.latency,
+            links.served.links,
+            timeline.makespan,
+            latest,
+        )
+    else:
+        latest_ends(
+            program.order,
+            program.rank,
+            program.rank_offsets,
+            program.input_offsets,
+            program.inputs,
+            timeline.durations,
+            timeline.latencies,
+            timeline.holds,
+            timeline.makespan,
+            latest,
+        )
     slack: Int64Array = latest - run.end
     return Slack(slack, _least(timeline, slack))
 

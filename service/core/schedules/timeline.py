@@ -7,15 +7,11 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import Program
-from service.core.schedules.simulate import Run, simulate
-from service.core.schedules.stage_times import (
-    StageTimes,
-    edge_latencies,
-    operation_durations,
-    stage_work,
-)
+from service.core.schedules.simulate import Run, last_sends
+from service.core.schedules.stage_times import StageTimes, operation_durations, stage_work
+from service.core.schedules.transfers import TransferMode, Transfers
 
-__all__ = ["Timeline", "simulate_timeline"]
+__all__ = ["Timeline", "simulate_timeline", "simulate_transfers"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -24,17 +20,56 @@ Int64Array = npt.NDArray[np.int64]
 class Timeline:
     """One run of one program, with the inputs it came from. All times are picoseconds.
 
-    `forward_latencies` and `backward_latencies` are (stage edges, microbatches or 1); `durations`
-    has one entry an operation, `latencies` one a cross-rank input; `run` has no leading axis.
+    `durations` has one entry an operation, `latencies`, what each transfer takes alone, one a
+    cross-rank input, and `holds` how long a rank is held by what it sends after the end of each
+    operation; `run` has no leading axis.
     """
 
     program: Program
     times: StageTimes
-    forward_latencies: Int64Array
-    backward_latencies: Int64Array
+    transfers: Transfers
     durations: Int64Array
     latencies: Int64Array
+    holds: Int64Array
     run: Run
+
+    @property
+    def forward_latencies(self) -> Int64Array:
+        """(stage edges, microbatches or 1) what an activation takes alone."""
+        return self.transfers.forward
+
+    @property
+    def backward_latencies(self) -> Int64Array:
+        """(stage edges, microbatches or 1) what a gradient takes alone."""
+        return self.transfers.backward
+
+    @property
+    def mode(self) -> TransferMode:
+        """How transfers are charged."""
+        return self.transfers.mode
+
+    @property
+    def released(self) -> Int64Array:
+        """(operations,) when each operation's rank is free after it."""
+        return self.run.end + self.holds
+
+    @property
+    def arrival(self) -> Int64Array:
+        """(inputs,) when each input is there."""
+        if self.run.queues is not None:
+            return self.run.queues.arrival[: len(self.program.inputs)]
+        return self.run.end[self.program.inputs] + self.latencies
+
+    def arrival_of(self, number: int) -> int:
+        """When one input is there."""
+        if self.run.queues is not None:
+            return int(self.run.queues.arrival[number])
+        return int(self.run.end[self.program.inputs[number]] + self.latencies[number])
+
+    @property
+    def queueing(self) -> Int64Array:
+        """(inputs,) how much longer each transfer took than alone."""
+        return self.arrival - self.run.end[self.program.inputs] - self.latencies
 
     @property
     def makespan(self) -> int:
@@ -48,8 +83,8 @@ class Timeline:
 
     @property
     def last_end(self) -> Int64Array:
-        """(ranks,) when each rank ends its last operation."""
-        return self.run.end[self.program.rank_offsets[1:] - 1]
+        """(ranks,) when each rank is done with its last operation and what it sends."""
+        return self.released[self.program.rank_offsets[1:] - 1]
 
     @property
     def busy(self) -> Int64Array:
@@ -94,25 +129,38 @@ def simulate_timeline(
     times: StageTimes,
     forward_latencies: npt.ArrayLike = 0,
     backward_latencies: npt.ArrayLike | None = None,
+    *,
+    mode: TransferMode = TransferMode.LATENCY,
 ) -> Timeline:
-    """Simulate one run of the program.
+    """Simulate one run of the program, in a mode that gives links no capacity.
 
     Latencies are int64 picoseconds: one for all, one for each of `program.stage_edges`, or (edges,
     microbatches); gradients take as long as activations unless `backward_latencies` says otherwise.
 
-    Raises `InvalidInput` on times that `simulate` refuses and when no operation takes any time:
-    nothing could be said of utilisation then.
+    Raises as `simulate_transfers`.
     """
     edges = len(program.stage_edges)
     forward = _per_edge(forward_latencies, edges)
     backward = forward if backward_latencies is None else _per_edge(backward_latencies, edges)
+    return simulate_transfers(program, times, Transfers(mode, forward, backward))
+
+
+def simulate_transfers(program: Program, times: StageTimes, transfers: Transfers) -> Timeline:
+    """Simulate one run of the program with transfers of any mode.
+
+    Raises `InvalidInput` on times that `simulate` or `simulate_links` refuse and when no operation
+    takes any time: nothing could be said of utilisation then.
+    """
     durations = operation_durations(program, times)
-    latencies = edge_latencies(program, forward, backward)
-    run = simulate(program, durations, latencies)
+    latencies = transfers.latencies(program)
+    run = transfers.run(program, durations)
     if not durations.any():
         detail = "at least one operation takes time; got zero everywhere"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)])
-    return Timeline(program, times, forward, backward, durations, latencies, run)
+    holds = np.zeros(program.operations, dtype=np.int64)
+    if transfers.holds_senders:
+        holds, _ = last_sends(program, latencies)
+    return Timeline(program, times, transfers, durations, latencies, holds, run)
 
 
 def _per_edge(latencies: npt.ArrayLike, edges: int) -> Int64Array:

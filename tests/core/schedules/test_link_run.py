@@ -264,12 +264,13 @@ def test_hidden_links_are_left_out_and_the_lowest_of_equals_stays() -> None:
     assert fewer.latency.tolist() == [7, 8]
 
 
-def test_a_kind_can_take_another_time_alone() -> None:
+def test_further_kinds_take_another_time_alone() -> None:
     bundles = Bundles.of(2, [[(0, 6), (1, 4)], []], [2, 0])
     assert bundles.alone.tolist() == [8, 0]
-    other = bundles.with_alone([0, 1], [4, 5])
-    assert (other.entries(0), other.latency.tolist()) == ([(0, 3), (1, 2)], [1, 5])
-    assert other.alone.tolist() == [4, 5]
+    more = bundles.extended([(0, 4), (1, 5)])
+    assert (more.entries(0), more.latency.tolist()) == ([(0, 6), (1, 4)], [2, 0, 1, 5])
+    assert (more.entries(2), more.entries(3)) == ([(0, 3), (1, 2)], [])
+    assert more.alone.tolist() == [8, 0, 4, 5]
 
 
 def test_times_that_pass_the_limit_are_refused() -> None:

@@ -1,0 +1,152 @@
+"""How values get from rank to rank: what each transfer takes, and who waits meanwhile."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from service.core.schedules.bundles import Bundles
+from service.core.schedules.link_run import simulate_links
+from service.core.schedules.program import Program
+from service.core.schedules.simulate import Run, simulate
+from service.core.schedules.stage_times import at_microbatches, edge_latencies
+
+__all__ = ["LinkTransfers", "TransferMode", "Transfers"]
+
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
+IntArray = npt.NDArray[np.integer]
+
+
+class TransferMode(StrEnum):
+    """How transfers are charged.
+
+    `latency`: each takes its own time, and nobody waits but who needs the value. `blocking`: and
+    the sender's rank is held until it has arrived. `link`: it occupies links, on which transfers
+    queue.
+    """
+
+    LATENCY = "latency"
+    BLOCKING = "blocking"
+    LINK = "link"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkTransfers:
+    """The bundle of each transfer: `forward` and `backward` are kinds of `bundles`.
+
+    Both are (stage edges, microbatches or 1). `served` are the same bundles without the links that
+    never decide anything: what is simulated.
+    """
+
+    bundles: Bundles
+    served: Bundles
+    forward: Int32Array
+    backward: Int32Array
+
+    @classmethod
+    def of(cls, bundles: Bundles, forward: Int32Array, backward: Int32Array) -> "LinkTransfers":
+        """With the links that decide something found out."""
+        return cls(bundles, bundles.without_hidden_links(), forward, backward)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfers:
+    """Picoseconds of each transfer, alone: (stage edges, microbatches or 1) there and back.
+
+    `links` is there exactly in `link` mode.
+    """
+
+    mode: TransferMode
+    forward: Int64Array
+    backward: Int64Array
+    links: LinkTransfers | None = None
+
+    @classmethod
+    def over_links(cls, links: LinkTransfers) -> "Transfers":
+        """In `link` mode, each taking alone what its bundle takes alone."""
+        alone = links.bundles.alone
+        return cls(TransferMode.LINK, alone[links.forward], alone[links.backward], links)
+
+    @property
+    def holds_senders(self) -> bool:
+        """Whether a rank is held until what it sends has arrived."""
+        return self.mode is TransferMode.BLOCKING
+
+    def latencies(self, program: Program) -> Int64Array:
+        """(inputs,) picoseconds of each input's transfer alone."""
+        return edge_latencies(program, self.forward, self.backward)
+
+    def kinds(self, program: Program) -> Int32Array:
+        """(inputs,) the kind of bundle of each input; in `link` mode only."""
+        if self.links is None:
+            raise ValueError(f"{self.mode.value} mode has no bundles")
+        forward, backward = (
+            np.asarray(given, dtype=np.int64) for given in (self.links.forward, self.links.backward)
+        )
+        return edge_latencies(program, forward, backward).astype(np.int32)
+
+    def run(self, program: Program, durations: Int64Array) -> Run:
+        """Simulate with these transfers, as `simulate` or `simulate_links` do."""
+        if self.links is None:
+            latencies = self.latencies(program)
+            return simulate(program, durations, latencies, blocking=self.holds_senders)
+        return simulate_links(program, durations, self.links.served, self.kinds(program))
+
+    def at_microbatches(self, microbatches: IntArray) -> "Transfers":
+        """Those of these microbatches, in their order."""
+        forward, backward = (
+            at_microbatches(given, microbatches) for given in (self.forward, self.backward)
+        )
+        if self.links is None:
+            return Transfers(self.mode, forward, backward)
+        kinds = (
+            given if given.shape[-1] == 1 else given[:, microbatches]
+            for given in (self.links.forward, self.links.backward)
+        )
+        links = LinkTransfers(self.links.bundles, self.links.served, *kinds)
+        return Transfers(self.mode, forward, backward, links)
+
+    def without_contention(self) -> "Transfers":
+        """Each alone on its links; in the other modes the same."""
+        if self.links is None:
+            return self
+        return Transfers(TransferMode.LATENCY, self.forward, self.backward)
+
+    def with_times(self, edges: Sequence[int], times: Int64Array, *, gradient: bool) -> "Transfers":
+        """Those over these edges, one way, take these picoseconds alone.
+
+        `times` is (edges that change, microbatches or 1), as wide as these are.
+
+        Over links the occupied times and the latency change in proportion.
+        """
+        present = self.backward if gradient else self.forward
+        changed = present.copy()
+        changed[edges] = times
+        forward, backward = (self.forward, changed) if gradient else (changed, self.backward)
+        if self.links is None:
+            return Transfers(self.mode, forward, backward)
+        kinds = self.links.backward if gradient else self.links.forward
+        new_kinds = kinds.copy()
+        wanted = sorted(
+            {
+                (int(kind), int(time))
+                for kind, time in zip(kinds[edges].ravel(), changed[edges].ravel(), strict=True)
+            }
+        )
+        first = self.links.bundles.kinds
+        number = {pair: first + place for place, pair in enumerate(wanted)}
+        new_kinds[edges] = [
+            [number[int(kind), int(time)] for kind, time in zip(row, new, strict=True)]
+            for row, new in zip(kinds[edges], changed[edges], strict=True)
+        ]
+        links = LinkTransfers(
+            self.links.bundles.extended(wanted),
+            # What is proportional hides what it did.
+            self.links.served.extended(wanted),
+            self.links.forward if gradient else new_kinds,
+            new_kinds if gradient else self.links.backward,
+        )
+        return Transfers.over_links(links)
