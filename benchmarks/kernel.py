@@ -38,7 +38,7 @@ def build(ranks: int, microbatches: int) -> Program:
     family = SCHEDULES["1f1b"]
     return assemble_program(
         "1f1b",
-        [family.order(rank, Shape(ranks, microbatches)) for rank in range(ranks)],
+        family.orders(Shape(ranks, microbatches)),
         stages=ranks,
         microbatches=microbatches,
         stage_edges=chain(ranks),

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
+from service.core.estimates.activations import activation_deltas
 from service.core.estimates.bounds import IterationBound, iteration_lower_bounds
 from service.core.estimates.iteration import is_drained, iteration_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
-from service.core.memory.live import ActivationDeltas, LiveActivations, live_activations
-from service.core.plans.plan import ActivationChange, Statement
+from service.core.memory.live import LiveActivations, live_activations
+from service.core.plans.plan import Statement
 from service.core.plans.schedule import plan_family
 from service.core.schedules.bubble import Bubble, measure_bubble
 from service.core.schedules.cadence import Cadence, measure_cadence
@@ -118,21 +119,5 @@ def cadence_left_out(cadence: Cadence) -> tuple[Statement, ...]:
 
 def plan_live_activations(simulated: SimulatedPlan) -> tuple[LiveActivations, ...]:
     """Live activations of each pipeline rank, in bytes too where every stage's are known."""
-    changes = [
-        stage.activation_deltas
-        or (
-            None
-            if stage.activation_bytes is None
-            else ActivationChange(stage.activation_bytes, 0, -stage.activation_bytes)
-        )
-        for stage in simulated.resolved.stages
-    ]
-    known = [change for change in changes if change is not None]
-    if len(known) < len(changes):
-        return live_activations(simulated.timeline.program)
-    deltas = ActivationDeltas.of(
-        [change.forward_bytes for change in known],
-        [change.backward_input_bytes for change in known],
-        [change.backward_weight_bytes for change in known],
-    )
+    deltas = activation_deltas(simulated.resolved)
     return live_activations(simulated.timeline.program, deltas)

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from service.core.estimates.activations import activation_deltas
+from service.core.estimates.order_costs import order_costs
 from service.core.plans.plan import ResolvedPlan, Statement
-from service.core.plans.schedule import has_backward, pair_mode, plan_shape
+from service.core.plans.schedule import has_backward, pair_mode, plan_family, plan_shape
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
 from service.core.schedules.program import OpKind, RecomputeMode, StageEdge
@@ -38,6 +40,13 @@ def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
     schedule that is not legal with these counts, and for times the kernel can't represent.
     """
     plan = resolved.plan
+    times = _stage_times(resolved)
+    edges = tuple(StageEdge(b.source, b.target, b.direction) for b in resolved.boundaries)
+    forward = np.array([b.forward_picoseconds for b in resolved.boundaries], dtype=np.int64)
+    backward = np.array([b.backward_picoseconds for b in resolved.boundaries], dtype=np.int64)
+    costs = None
+    if plan_family(plan).follows_costs:
+        costs = order_costs(edges, times, (forward, backward), activation_deltas(resolved))
     program = build_program(
         plan.schedule.kind,
         plan.degrees.pipeline,
@@ -46,16 +55,12 @@ def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
         group_size=plan.schedule.group_size,
         pair_mode=pair_mode(plan),
         recompute=_recompute_mode(resolved),
-        stage_edges=tuple(StageEdge(b.source, b.target, b.direction) for b in resolved.boundaries),
+        stage_edges=edges,
         order=plan.schedule.order,
+        memory_limit_activations=plan.schedule.memory_limit_activations,
+        costs=costs,
     )
-    timeline = simulate_timeline(
-        program,
-        _stage_times(resolved),
-        np.array([b.forward_picoseconds for b in resolved.boundaries], dtype=np.int64),
-        np.array([b.backward_picoseconds for b in resolved.boundaries], dtype=np.int64),
-    )
-    return SimulatedPlan(resolved, timeline)
+    return SimulatedPlan(resolved, simulate_timeline(program, times, forward, backward))
 
 
 def _stage_times(resolved: ResolvedPlan) -> StageTimes:

@@ -137,6 +137,7 @@ class Schedule:
     group_size: int | None = None  # microbatches of a group; None: the schedule's own
     pair_mode: PairMode | None = None  # None: fused where stages say how long pairs take
     order: tuple[str, ...] | None = None  # what each rank runs, for the explicit schedule
+    memory_limit_activations: int | None = None  # for zb_auto; None: as many as ranks
 
 
 @dataclass(frozen=True, slots=True)

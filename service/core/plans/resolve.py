@@ -136,7 +136,7 @@ def resolve(
         global_batch_size=batch.global_batch_size,
         held_fixed=batch.held_fixed,
         sequence_length=plan.workload.sequence_length,
-        assumptions=_assumptions(plan, batch, model, boundaries, counts, idle),
+        assumptions=_assumptions(plan, batch, model, stages, boundaries, counts, idle),
         not_represented=_not_represented(plan, batch, stages, _once(boundaries), costs),
     )
 
@@ -197,6 +197,7 @@ def _assumptions(
     plan: Plan,
     batch: Batch,
     model: Model | None,
+    stages: tuple[ResolvedStage, ...],
     boundaries: tuple[Boundary, ...],
     counts: PathCounts,
     idle: int,
@@ -227,7 +228,7 @@ def _assumptions(
             said.append(statements.context_costs(batch.rank_sequence_length))
         if None in model.producers:
             said.append(statements.LOADS_AT_EACH_STAGE)
-    said += _schedule_assumptions(plan, boundaries)
+    said += _schedule_assumptions(plan, stages, boundaries)
     said += _transfer_assumptions(plan, _once(boundaries), counts)
     if idle:
         said.append(statements.idle_devices(idle))
@@ -243,13 +244,19 @@ def _once(boundaries: tuple[Boundary, ...]) -> tuple[Boundary, ...]:
     )
 
 
-def _schedule_assumptions(plan: Plan, boundaries: tuple[Boundary, ...]) -> list[Statement]:
+def _schedule_assumptions(
+    plan: Plan, stages: tuple[ResolvedStage, ...], boundaries: tuple[Boundary, ...]
+) -> list[Statement]:
     family = plan_family(plan)
     said = []
     if family.update is not None:
         said.append(statements.DRAINED_RUN)
     if family.directions > 1:
         said.append(statements.TWO_COPIES)
+    if family.takes_memory_limit:
+        limit = plan.schedule.memory_limit_activations or plan.degrees.pipeline
+        sized = all(stage.activation_bytes is not None for stage in stages)
+        said.append(statements.order_for_times(limit, bytes_known=sized))
     any_chunks = family.chunks is None and not family.takes_order
     if any_chunks and plan.schedule.chunks_per_rank == 1:
         said.append(statements.ONE_CHUNK)

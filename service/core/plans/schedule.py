@@ -35,6 +35,7 @@ def plan_shape(plan: Plan) -> Shape:
         chunks_per_rank=plan.schedule.chunks_per_rank,
         group_size=plan.schedule.group_size,
         order=plan.schedule.order,
+        memory_limit_activations=plan.schedule.memory_limit_activations,
     )
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "latency_unknown",
     "local_boundaries",
     "nominal_bandwidth",
+    "order_for_times",
     "tokens_unknown",
     "zero_transfers",
 ]
@@ -214,6 +215,17 @@ def nominal_bandwidth(pairs: int) -> Statement:
         "nominal_bandwidth",
         f"the paths of {of} have links of unknown effective bandwidth; predictions use the "
         "nominal one there",
+    )
+
+
+def order_for_times(limit: int, *, bytes_known: bool) -> Statement:
+    """Assumption: the order was made for the plan's own numbers, within a limit of memory."""
+    what = "the most bytes that one microbatch keeps there" if bytes_known else "counted one by one"
+    most = _count(limit, "activation", "activations")
+    return Statement(
+        "order_for_times",
+        "the order was chosen for these stage times, transfers and activations; a rank keeps at "
+        f"most {most} of its stage ({what}). Replays, sensitivities and gains keep this order",
     )
 
 

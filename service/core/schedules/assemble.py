@@ -12,6 +12,7 @@ import numpy.typing as npt
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.schedules.dependencies import Need, needs_of, operation_table, table
 from service.core.schedules.kernels import topological_order
+from service.core.schedules.order_costs import OrderCosts
 from service.core.schedules.orders import RankOrder
 from service.core.schedules.program import (
     OpKind,
@@ -67,11 +68,14 @@ def assemble_program(
     pair_mode: PairMode = PairMode.SERIAL,
     recompute: RecomputeMode = RecomputeMode.NONE,
     stage_edges: tuple[StageEdge, ...],
+    memory_limit_activations: int | None = None,
+    costs: OrderCosts | None = None,
 ) -> Program:
     """A runnable program from what each rank runs in order.
 
     `rank_orders` has one entry a rank and already holds any RECOMPUTE operation; `stage_edges` are
-    distinct edges between stages below `stages`. A stage lives on the rank that runs it, for the
+    distinct edges between stages below `stages`. The last two are only kept, to say what the order
+    was made for. A stage lives on the rank that runs it, for the
     microbatches m mod `directions` of each direction. Each (stage, microbatch) has one F and,
     unless the whole order is forward only, one B or one I and one W, where a fused pair is an F and
     a B; with a recompute mode also one R.
@@ -117,6 +121,8 @@ def assemble_program(
         input_edges=inputs.edges,
         input_gradient=inputs.gradient,
         order=order,
+        memory_limit_activations=memory_limit_activations,
+        costs=costs,
     )
     for array in (
         *(program.stage_ranks, program.rank_offsets, program.rank, program.kind, program.stage),

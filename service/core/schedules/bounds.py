@@ -125,7 +125,9 @@ def _ways(
     for index, edge in enumerate(program.stage_edges):
         ranks = program.stage_ranks[edge.direction]
         if ranks[edge.source] != ranks[edge.target]:
-            table[:, index] = ways[0][index], ways[1][index]
+            # One of the two may be alike for all microbatches, and the other not.
+            table[0, index] = ways[0][index]
+            table[1, index] = ways[1][index]
     way = needs.gradient.astype(np.intp)
     of_gradient = program.backward_microbatch[needs.before]
     microbatch = np.where(needs.gradient, of_gradient, program.microbatch[needs.before])

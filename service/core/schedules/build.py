@@ -9,6 +9,7 @@ from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceed
 from service.core.schedules.assemble import assemble_program
 from service.core.schedules.catalogue import ScheduleFamily, check_shape, schedule_family
 from service.core.schedules.explicit import has_recompute
+from service.core.schedules.order_costs import OrderCosts
 from service.core.schedules.orders import RankOrder
 from service.core.schedules.program import OpKind, PairMode, Program, RecomputeMode, StageEdge
 from service.core.schedules.shape import Backward, Shape
@@ -102,6 +103,8 @@ def build_program(
     recompute: RecomputeMode = RecomputeMode.NONE,
     stage_edges: tuple[StageEdge, ...] | None = None,
     order: tuple[str, ...] | None = None,
+    memory_limit_activations: int | None = None,
+    costs: OrderCosts | None = None,
 ) -> Program:
     """The program of a named schedule.
 
@@ -109,14 +112,22 @@ def build_program(
     from a lower to a higher stage; by default the chain. With `AFTER_GRADIENT` an R stands before
     each backward and waits for the gradient in its place; with `BEFORE_GRADIENT` R waits for
     nothing from elsewhere. A schedule without backwards has no R. Pairs, where the schedule has
-    any, are run as `pair_mode` says. `order` is for the schedule `explicit` (see its module).
+    any, are run as `pair_mode` says. `order` is for the schedule `explicit` (see its module),
+    `memory_limit_activations` for `zb_auto`. Where an order follows from times and memory it is
+    made for `costs`, by default equal ones; elsewhere they are left aside.
 
     Raises `InvalidInput` with every fault of the arguments, `WorkBudgetExceeded` beyond
     `MAX_OPERATIONS`. Results are cached and shared; their arrays are read-only.
     """
     family = schedule_family(schedule)
     shape = family.shape(
-        ranks, microbatches, chunks_per_rank=chunks_per_rank, group_size=group_size, order=order
+        ranks,
+        microbatches,
+        chunks_per_rank=chunks_per_rank,
+        group_size=group_size,
+        order=order,
+        memory_limit_activations=memory_limit_activations,
+        costs=costs,
     )
     faults = _count_faults(shape)
     if faults:
@@ -159,6 +170,8 @@ def build_program(
 def with_microbatches(program: Program, microbatches: int) -> Program | None:
     """The same schedule on the same stages with another number of microbatches.
 
+    An order that follows from costs is made anew for the same costs.
+
     None where there is none: an order that was written out, a number that the schedule refuses, or
     more than `MAX_OPERATIONS`.
     """
@@ -170,6 +183,7 @@ def with_microbatches(program: Program, microbatches: int) -> Program | None:
         microbatches,
         chunks_per_rank=program.chunks_per_rank,
         group_size=program.group_size,
+        memory_limit_activations=program.memory_limit_activations,
     )
     work = program_work(
         program.schedule,
@@ -190,6 +204,8 @@ def with_microbatches(program: Program, microbatches: int) -> Program | None:
         pair_mode=program.pair_mode,
         recompute=program.recompute,
         stage_edges=program.stage_edges,
+        memory_limit_activations=program.memory_limit_activations,
+        costs=program.costs,
     )
 
 
@@ -231,7 +247,7 @@ def _build(
     recompute: RecomputeMode,
     edges: tuple[StageEdge, ...],
 ) -> Program:
-    orders = [family.order(rank, shape) for rank in range(shape.ranks)]
+    orders = list(family.orders(shape))
     if pair_mode is PairMode.SERIAL:
         orders = [order.unfused() for order in orders]
     if recompute is not RecomputeMode.NONE and not has_recompute(shape):
@@ -246,6 +262,8 @@ def _build(
         pair_mode=pair_mode,
         recompute=recompute,
         stage_edges=edges,
+        memory_limit_activations=shape.memory_limit_activations,
+        costs=shape.costs,
     )
 
 

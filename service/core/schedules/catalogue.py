@@ -1,6 +1,6 @@
 """The table of schedule families. A new family is one module with its order and one row here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -25,7 +25,8 @@ from service.core.schedules.gpipe import gpipe_order
 from service.core.schedules.interleaved import check_groups, group_of, interleaved_order
 from service.core.schedules.looped_bfs import looped_bfs_order
 from service.core.schedules.one_f_one_b import one_f_one_b_order
-from service.core.schedules.orders import RankOrder
+from service.core.schedules.order_costs import OrderCosts
+from service.core.schedules.orders import RankOrder, each_rank
 from service.core.schedules.program import OpKind
 from service.core.schedules.shape import (
     Backward,
@@ -35,10 +36,14 @@ from service.core.schedules.shape import (
     two_way_placement,
     v_placement,
 )
+from service.core.schedules.v_blocks import V_PASSES
+from service.core.schedules.v_half import v_half_orders
+from service.core.schedules.v_min import v_min_orders
 from service.core.schedules.weight_versions import (
     Update,
     check_update_interval,
 )
+from service.core.schedules.zb_auto import MOST_PASSES, check_memory_limit, zb_auto_orders
 from service.core.schedules.zb_v import zb_v_order
 from service.core.schedules.zero_bubble import (
     interleaved_zero_bubble_order,
@@ -88,7 +93,7 @@ def _group(shape: Shape) -> int:
 class ScheduleFamily:
     """One row of the table.
 
-    `order(rank, shape)` gives what a rank runs, without recompute and with pairs as one operation;
+    `orders(shape)` gives what each rank runs, without recompute and with pairs as one operation;
     `check(shape)` every reason why the counts are not legal, beyond those of `chunks`, the stages
     that one rank may have (None: any number). `placement` lays stages on ranks in each direction.
 
@@ -96,13 +101,17 @@ class ScheduleFamily:
     `phases`, which run one after the other on a rank; warm-up and cool-down take at most
     `lead` microbatches for each stage and direction. None: there is no one steady state.
 
+    Where it `follows_costs` the order is made for the times, transfers and memory of `shape.costs`;
+    elsewhere these are left out of a shape. `passes` is how often making an order goes over all
+    operations at most, beyond writing it down.
+
     `update` is None where the pipeline is drained before weights change, so that all microbatches
     of an iteration meet the same ones.
     """
 
     name: str
     description: str
-    order: Callable[[int, Shape], RankOrder]
+    orders: Callable[[Shape], Sequence[RankOrder]]
     backward: Callable[[Shape], Backward] = _whole
     check: Callable[[Shape], list[Fault]] = _legal
     placement: Callable[[Shape], Placement] = loop_placement
@@ -110,6 +119,9 @@ class ScheduleFamily:
     directions: int = 1
     takes_groups: bool = False
     takes_order: bool = False
+    takes_memory_limit: bool = False
+    follows_costs: bool = False
+    passes: int = 0
     has_pairs: bool = False
     phases: tuple[Phase, ...] = (_ALL,)
     period: Callable[[Shape], int] | None = _every_microbatch
@@ -125,10 +137,18 @@ class ScheduleFamily:
         chunks_per_rank: int | None = None,
         group_size: int | None = None,
         order: tuple[str, ...] | None = None,
+        memory_limit_activations: int | None = None,
+        costs: OrderCosts | None = None,
     ) -> Shape:
-        """The counts with this family's own number of chunks where none is given."""
+        """The counts with this family's own number of chunks where none is given.
+
+        What the family's order does not follow from is left out, so that equal orders are one.
+        """
         chunks = (self.chunks or 1) if chunks_per_rank is None else chunks_per_rank
-        return Shape(ranks, microbatches, chunks, group_size, order)
+        followed = costs if self.follows_costs else None
+        return Shape(
+            ranks, microbatches, chunks, group_size, order, memory_limit_activations, followed
+        )
 
 
 _FAMILIES = (
@@ -136,27 +156,27 @@ _FAMILIES = (
         name="forward_only",
         description="Forwards alone, in microbatch order; an activation is freed as it is used.",
         backward=_forward_only,
-        order=forward_only_order,
+        orders=each_rank(forward_only_order),
         phases=(_FORWARD,),
         closed_form=closed_forms.ONE_STAGE_A_RANK,
     ),
     ScheduleFamily(
         name="gpipe",
         description="All forwards, then all backwards; every microbatch's activations are kept.",
-        order=gpipe_order,
+        orders=each_rank(gpipe_order),
         phases=(_FORWARD, _BACKWARD),
         closed_form=closed_forms.ONE_STAGE_A_RANK,
     ),
     ScheduleFamily(
         name="1f1b",
         description="One forward, one backward: rank r keeps at most P - r microbatches alive.",
-        order=one_f_one_b_order,
+        orders=each_rank(one_f_one_b_order),
         closed_form=closed_forms.ONE_STAGE_A_RANK,
     ),
     ScheduleFamily(
         name="interleaved_1f1b",
         description="1F1B over several chunks a rank, microbatches in groups.",
-        order=interleaved_order,
+        orders=each_rank(interleaved_order),
         check=check_groups,
         chunks=None,
         takes_groups=True,
@@ -167,7 +187,7 @@ _FAMILIES = (
     ScheduleFamily(
         name="looped_bfs",
         description="Chunk by chunk, each for all microbatches; every activation is kept.",
-        order=looped_bfs_order,
+        orders=each_rank(looped_bfs_order),
         chunks=None,
         period=None,
         closed_form=closed_forms.SEVERAL_CHUNKS,
@@ -176,14 +196,14 @@ _FAMILIES = (
         name="zb_h1",
         description="Split backwards, the weight half late: the memory of 1F1B, less bubble.",
         backward=_split,
-        order=zb_h1_order,
+        orders=each_rank(zb_h1_order),
         closed_form=closed_forms.ZERO_BUBBLE_H1,
     ),
     ScheduleFamily(
         name="zb_h2",
         description="Split backwards and a longer warm-up: twice the memory, hardly any bubble.",
         backward=_split,
-        order=zb_h2_order,
+        orders=each_rank(zb_h2_order),
         lead=2,
         closed_form=closed_forms.ZERO_BUBBLE_H2,
     ),
@@ -191,7 +211,7 @@ _FAMILIES = (
         name="interleaved_zero_bubble",
         description="Several chunks a rank, microbatches in groups, the weight half late.",
         backward=_split,
-        order=interleaved_zero_bubble_order,
+        orders=each_rank(interleaved_zero_bubble_order),
         check=check_groups,
         chunks=None,
         takes_groups=True,
@@ -203,16 +223,47 @@ _FAMILIES = (
         name="zb_v",
         description="Two stages a rank in a V, split backwards: no bubble when F = I = W.",
         backward=_split,
-        order=zb_v_order,
+        orders=each_rank(zb_v_order),
         placement=v_placement,
         chunks=2,
         closed_form=closed_forms.ZERO_BUBBLE_V,
     ),
     ScheduleFamily(
+        name="zb_auto",
+        description="Split backwards, ordered for the plan's times within a limit of memory.",
+        backward=_split,
+        orders=zb_auto_orders,
+        check=check_memory_limit,
+        takes_memory_limit=True,
+        follows_costs=True,
+        passes=MOST_PASSES,
+        period=None,
+    ),
+    ScheduleFamily(
+        name="v_half",
+        description="Two stages a rank in a V, split backwards: about half the memory of 1F1B.",
+        backward=_split,
+        orders=v_half_orders,
+        placement=v_placement,
+        chunks=2,
+        passes=V_PASSES,
+        period=None,
+    ),
+    ScheduleFamily(
+        name="v_min",
+        description="Two stages a rank in a V, split backwards: about a third of that memory.",
+        backward=_split,
+        orders=v_min_orders,
+        placement=v_placement,
+        chunks=2,
+        passes=V_PASSES,
+        period=None,
+    ),
+    ScheduleFamily(
         name="dualpipe",
         description="From both ends, forwards paired with backwards; two copies of weights.",
         backward=_split,
-        order=dual_pipe_order,
+        orders=each_rank(dual_pipe_order),
         check=check_dual_pipe,
         placement=two_way_placement,
         directions=2,
@@ -224,7 +275,7 @@ _FAMILIES = (
         name="dualpipe_v",
         description="Two stages a rank in a V, forwards of one paired with backwards of the other.",
         backward=_split,
-        order=dual_pipe_v_order,
+        orders=each_rank(dual_pipe_v_order),
         check=check_dual_pipe_v,
         placement=v_placement,
         chunks=2,
@@ -234,7 +285,7 @@ _FAMILIES = (
     ScheduleFamily(
         name="chimera",
         description="Two 1F1B pipelines in opposite directions; two copies of weights.",
-        order=chimera_order,
+        orders=each_rank(chimera_order),
         check=check_chimera,
         placement=two_way_placement,
         directions=2,
@@ -244,13 +295,13 @@ _FAMILIES = (
     ScheduleFamily(
         name="pipedream",
         description="1F1B that is never drained: weights change after every microbatch.",
-        order=one_f_one_b_order,
+        orders=each_rank(one_f_one_b_order),
         update=Update.EVERY_MICROBATCH,
     ),
     ScheduleFamily(
         name="pipedream_2bw",
         description="1F1B that is never drained: weights change once an iteration, one late.",
-        order=one_f_one_b_order,
+        orders=each_rank(one_f_one_b_order),
         check=check_update_interval,
         update=Update.EVERY_ITERATION,
     ),
@@ -258,7 +309,7 @@ _FAMILIES = (
         name="explicit",
         description="What each rank runs is written out in the plan.",
         backward=_of_order,
-        order=explicit_order,
+        orders=each_rank(explicit_order),
         check=check_explicit,
         placement=explicit_placement,
         chunks=None,
@@ -292,6 +343,11 @@ def check_shape(family: ScheduleFamily, shape: Shape) -> list[Fault]:
     for field, given, taken in (
         ("group_size", shape.group_size, family.takes_groups),
         ("order", shape.order, family.takes_order),
+        (
+            "memory_limit_activations",
+            shape.memory_limit_activations,
+            family.takes_memory_limit,
+        ),
     ):
         if given is not None and not taken:
             detail = f"{family.name} takes none: leave it out"

@@ -1,14 +1,15 @@
 """What one rank runs, in execution order: the form every schedule family produces."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from service.core.schedules.program import OpKind
+from service.core.schedules.shape import Shape
 
-__all__ = ["RankOrder", "backwards", "forwards", "numbered", "repeated", "run_of"]
+__all__ = ["RankOrder", "backwards", "each_rank", "forwards", "numbered", "repeated", "run_of"]
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -59,6 +60,11 @@ class RankOrder:
             np.where(second, self.backward_stage[origin], self.stage[origin]),
             np.where(second, self.backward_microbatch[origin], self.microbatch[origin]),
         )
+
+
+def each_rank(order: Callable[[int, Shape], RankOrder]) -> Callable[[Shape], Sequence[RankOrder]]:
+    """The orders of all ranks, from a rule that gives that of one."""
+    return lambda shape: [order(rank, shape) for rank in range(shape.ranks)]
 
 
 def forwards(stage: int, first: int, stop: int) -> RankOrder:

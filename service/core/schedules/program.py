@@ -6,6 +6,8 @@ from enum import IntEnum, StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from service.core.schedules.order_costs import OrderCosts
+
 __all__ = ["OpKind", "PairMode", "Program", "RecomputeMode", "StageEdge", "operation_label"]
 
 BoolArray = npt.NDArray[np.bool_]
@@ -106,6 +108,8 @@ class Program:
     input_edges: Int32Array  # (number of inputs,) index into stage_edges of the edge it crosses
     input_gradient: BoolArray  # (number of inputs,) whether it is a gradient, going back
     order: Int64Array  # (n,) a topological order of all operations
+    memory_limit_activations: int | None = None  # what the orders were asked to keep within
+    costs: OrderCosts | None = None  # what they were made for; None where they follow from counts
 
     @property
     def operations(self) -> int:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from service.core.schedules.order_costs import OrderCosts
+
 __all__ = ["Backward", "Placement", "Shape", "loop_placement", "two_way_placement", "v_placement"]
 
 # The rank of each stage, for each direction: placement[direction][stage].
@@ -23,6 +25,9 @@ class Shape:
 
     `group_size` is for schedules that take microbatches in groups; None is their default. `order`
     is what each rank runs, written out, for the schedule that is given by its order.
+    `memory_limit_activations` and `costs` are for schedules whose order follows from them: the most
+    that a rank keeps, in what one microbatch keeps of it at the most, and times and memory of each
+    stage. None are their defaults.
     """
 
     ranks: int
@@ -30,6 +35,8 @@ class Shape:
     chunks_per_rank: int = 1
     group_size: int | None = None
     order: tuple[str, ...] | None = None
+    memory_limit_activations: int | None = None
+    costs: OrderCosts | None = None
 
 
 def loop_placement(shape: Shape) -> Placement:

@@ -30,6 +30,9 @@ class ScheduleKind(StrEnum):
     ZB_H2 = "zb_h2"
     INTERLEAVED_ZERO_BUBBLE = "interleaved_zero_bubble"
     ZB_V = "zb_v"
+    ZB_AUTO = "zb_auto"
+    V_HALF = "v_half"
+    V_MIN = "v_min"
     DUALPIPE = "dualpipe"
     DUALPIPE_V = "dualpipe_v"
     CHIMERA = "chimera"
@@ -55,8 +58,8 @@ class ScheduleDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
                 ge=1,
                 le=MAX_STAGES,
                 description="Stages on one pipeline rank. Any number for interleaved_1f1b, "
-                "looped_bfs and interleaved_zero_bubble; 2 for zb_v and dualpipe_v, 1 for the "
-                "others. When absent: 1, or 2 where it must be",
+                "looped_bfs and interleaved_zero_bubble; 2 for zb_v, v_half, v_min and "
+                "dualpipe_v, 1 for the others. When absent: 1, or 2 where it must be",
             ),
         ]
         | UnsetType
@@ -109,6 +112,22 @@ class ScheduleDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
         ]
         | UnsetType
     ) = UNSET
+    memory_limit_activations: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MAX_MICROBATCHES,
+                description="For zb_auto: the most that each rank keeps at any moment, in units of "
+                "what one microbatch keeps of the rank's stage at the most (by activation_bytes or "
+                "activation_deltas; unless every stage gives one, each counts as one until its "
+                "weight half has run). When absent, as many as ranks, the memory of 1f1b (ZB-1p); "
+                "twice that is ZB-2p",
+                examples=[8],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     transfer_mode: (
         Annotated[
             TransferMode,
@@ -136,4 +155,5 @@ def schedule_to_core(document: ScheduleDocument) -> Schedule:
         group_size=or_none(document.group_size),
         pair_mode=or_none(document.pair_mode),
         order=None if order is None else tuple(order),
+        memory_limit_activations=or_none(document.memory_limit_activations),
     )
