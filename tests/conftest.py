@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.plugins.databases",
     "tests.plugins.equal_counts",
     "tests.plugins.services",
+    "tests.plugins.summaries",
 ]
 
 settings.register_profile("stagefare", derandomize=True, deadline=None, print_blob=True)

@@ -30,7 +30,7 @@ INFO = ApiInfo(
         "pipeline-training plan costs.\n\n"
         "Units are in the names: `_seconds`, `_bytes`, `_bytes_per_second`, `_flops`; shares in "
         "[0, 1] end in `_fraction`. Absent means unknown, never zero. Unknown fields are refused, "
-        'types are strict (neither "2" nor 2.0 is the integer 2), and every refusal is a problem '
+        'types are strict ("2" is not the integer 2, 2.0 is), and every refusal is a problem '
         "document (RFC 9457) that lists all faults with JSON Pointers."
     ),
     tags={

@@ -54,6 +54,6 @@ def batched_questions(request: EstimateBatchRequest) -> list[EstimateQuestion]:
 
 
 def patched_plan(value: Any) -> PlanDocument:
-    """A patched plan, read as strictly as one that was sent. Raises `Problem` (400)."""
+    """A patched plan, read as strictly as one that was sent. Raises `Problem` (422)."""
     plan: PlanDocument = check_value(value, PlanDocument, at=("patch",))
     return plan

@@ -13,11 +13,12 @@ from msgspec import Meta
 from service.web import problem_types
 from service.web.problems import Problem, RequestFaultCode, parameter_error
 
-__all__ = ["DEFAULT_LIMIT", "MAX_LIMIT", "Cursor", "Limit", "page_of", "read_cursor"]
+__all__ = ["CURSOR", "DEFAULT_LIMIT", "MAX_LIMIT", "Cursor", "Limit", "page_of", "read_cursor"]
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
+CURSOR = "cursor"
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 200
 
@@ -25,7 +26,10 @@ Limit = FromQuery[Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="Most item
 Cursor = FromQuery[
     Annotated[
         str,
-        Meta(max_length=1000, description="Where the page starts: taken from `next`, opaque."),
+        Meta(
+            pattern=r"^[A-Za-z0-9_-]{1,1000}$(?!\n)",
+            description="Where the page starts: taken from `next`, opaque.",
+        ),
     ]
     | None
 ]
@@ -34,7 +38,7 @@ Cursor = FromQuery[
 def read_cursor(cursor: str | None, position: type[T]) -> T | None:
     """The position a cursor stands for; None without a cursor.
 
-    Raises `Problem` (400) when it is no cursor of this list.
+    Raises `Problem` (422) when it is no cursor of this list.
     """
     if cursor is None:
         return None
@@ -43,8 +47,8 @@ def read_cursor(cursor: str | None, position: type[T]) -> T | None:
         return msgspec.json.decode(urlsafe_b64decode(padded.encode("ascii")), type=position)
     except (ValueError, msgspec.MsgspecError) as error:
         detail = "a cursor is used as the service gave it, in the list it was given for"
-        fault = parameter_error("query", "cursor", RequestFaultCode.INVALID_CURSOR, detail)
-        raise Problem(problem_types.INVALID_PARAMETERS, detail, [fault]) from error
+        fault = parameter_error("query", CURSOR, RequestFaultCode.INVALID_CURSOR, detail)
+        raise Problem(problem_types.INVALID_INPUT, detail, [fault]) from error
 
 
 def page_of(
@@ -62,5 +66,5 @@ def page_of(
         return found, None
     items = found[:limit]
     cursor = urlsafe_b64encode(msgspec.json.encode(position(items[-1]))).rstrip(b"=").decode()
-    query = {name: value for name, value in request.query_params.items() if name != "cursor"}
-    return items, f"{request.scope['path']}?{urlencode({**query, 'cursor': cursor})}"
+    query = {name: value for name, value in request.query_params.items() if name != CURSOR}
+    return items, f"{request.scope['path']}?{urlencode({**query, CURSOR: cursor})}"

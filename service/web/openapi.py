@@ -28,6 +28,7 @@ from litestar.routes import HTTPRoute
 from service.web import problem_types
 from service.web.access import required_scope
 from service.web.conditional import TAGS_PATTERN
+from service.web.cursors import CURSOR
 from service.web.forms import MULTIPART_MEDIA_TYPE, form_type
 from service.web.guards import answer_media_type, declared_type, query_parameters
 from service.web.idempotency import KEY_HEADER, KEY_PATTERN, REPLAYED_HEADER, takes_key
@@ -247,6 +248,8 @@ class _Operation:
         if takes_key(self.handler.opt):
             yield problem_types.IDEMPOTENCY_KEY_IN_USE
             yield problem_types.IDEMPOTENCY_KEY_REUSED
+        if CURSOR in query_parameters(self.handler):
+            yield problem_types.INVALID_INPUT
         is_form = MULTIPART in self.handler.opt
         if self._body() is not None or is_form:
             yield problem_types.MALFORMED_REQUEST if is_form else problem_types.MALFORMED_BODY

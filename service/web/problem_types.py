@@ -75,8 +75,8 @@ INVALID_BODY = ProblemType(
     400,
     "The body does not match its schema",
     "The body is JSON but does not have the fields, types or bounds that the schema of this route "
-    "asks for, or an object in it gives a key twice. Types are strict: neither the string 2 nor "
-    "the number 2.0 is the integer 2.",
+    "asks for, or an object in it gives a key twice. Types are strict: the string 2 is not the "
+    "integer 2, though the number 2.0 is.",
     "Every fault is listed with a JSON Pointer into the body. The schema is in /openapi.json.",
 )
 INVALID_PARAMETERS = ProblemType(
@@ -225,9 +225,9 @@ INVALID_INPUT = ProblemType(
     "invalid-input",
     422,
     "Well-formed, but it can't be computed",
-    "The body matches its schema, but what it describes does not fit together: an unknown "
+    "The request matches its schema, but what it says does not fit together: an unknown "
     "reference, an illegal schedule, indivisible degrees, a profile without the point that is "
-    "needed, a stage without layers, and the like.",
+    "needed, a stage without layers, the cursor of another list, and the like.",
     "Every fault found is listed with its place; each detail says what would be right.",
 )
 WORK_BUDGET_EXCEEDED = ProblemType(

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-from jsonschema import Draft202012Validator, TypeChecker, validators
+from jsonschema import Draft202012Validator
 
 from service.core.errors import FaultCode, Path
 from service.web.problems import MAX_LISTED_FAULTS, ProblemError, RequestFaultCode, json_pointer
@@ -79,13 +79,7 @@ def schema_faults(value: Any, type_: Any) -> list[ProblemError]:
 
 @lru_cache(maxsize=256)
 def _validator(type_: Any) -> Any:
-    # JSON Schema counts 2.0 as an integer; the service does not, and neither does msgspec.
-    strict_types: TypeChecker = Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
-    )
-    extend: Any = validators.extend
-    strict = extend(Draft202012Validator, type_checker=strict_types)
-    return strict(msgspec.json.schema(type_))
+    return Draft202012Validator(msgspec.json.schema(type_))
 
 
 def _faults_of(error: SchemaError) -> Faults:

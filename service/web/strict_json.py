@@ -2,13 +2,16 @@
 
 The framework reads any content type as JSON, takes the string "2" for an integer, and fails on
 deep nesting. `StrictRequest` replaces its reading: bytes go once through msgspec's strict decoder
-for the type the handler declares. Only when that fails are all faults looked for.
+for the type the handler declares. When that meets 8.0 or 2e9 where an integer belongs, which is one
+to JSON Schema and to people, the body is read once more with whole numbers written as integers.
+Only when that fails are all faults looked for.
 """
 
 import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from decimal import Decimal
 from functools import lru_cache
 from math import inf, isfinite
 from typing import Any, TypeVar, cast
@@ -22,6 +25,7 @@ from litestar.utils.scope.state import ScopeState
 from service.core.errors import FaultCode, Path
 from service.web import problem_types
 from service.web.media_types import require_media_type
+from service.web.problem_types import ProblemType
 from service.web.problems import (
     MAX_LISTED_FAULTS,
     Problem,
@@ -51,6 +55,15 @@ MAX_INTEGER_DIGITS = 400
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _CLOSE = {"Connection": "close"}
 _NO_NUL = "text holds no NUL character"
+# A string, or a number written with a fraction or an exponent and short enough to be a whole number
+# below 2^53. Possessive where it could backtrack, so that it stays linear.
+_FRACTIONAL = re.compile(
+    JSON_STRING.pattern
+    + rb"|(?<![\d.eE+-])(?P<number>-?\d{1,16}(?:\.\d{1,20})?(?:[eE][+-]?\d{1,2})?)(?=[\s,\]}]|\Z)",
+    re.DOTALL,
+)
+_GOT_FLOAT = "got `float`"
+_END_OF_WHOLE = 2**53
 _NOT_A_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
 _MESSAGE_PATH = re.compile(r" - at `\$(?P<path>.*)`$", re.DOTALL)
 _MESSAGE_PATH_PART = re.compile(r"\.(?P<field>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<index>\d+)\]")
@@ -116,8 +129,7 @@ def decode_json(body: bytes, type_: type[T]) -> T:
     """
     _refuse_deep_nesting(body)
     try:
-        decoder: msgspec.json.Decoder[T] = _decoder(cast("Any", type_))
-        value = decoder.decode(body)
+        value = _decode(body, type_)
         is_ambiguous = repeats_a_key(body)
     except msgspec.ValidationError as error:
         raise _invalid_body(body, type_, str(error)) from error
@@ -136,19 +148,43 @@ def decode_json(body: bytes, type_: type[T]) -> T:
 
 
 def check_value(value: Any, type_: type[T], at: Path = ()) -> T:
-    """A value already decoded from JSON (a patched document, say) as a value of a msgspec type.
+    """A value made from a body that fits its schema (a patched document) as one of a msgspec type.
 
-    Raises `Problem` `invalid-body` with every fault, pointers seen from a document that holds the
-    value at `at`.
+    Raises `Problem` `invalid-input` with every fault, pointers seen from a document that holds the
+    value at `at`. The schema of the body could not have told, so it is not `invalid-body`.
     """
+    body = msgspec.json.encode(value)
     try:
-        converted: T = msgspec.convert(value, type_)
+        return _decode(body, type_)
     except msgspec.ValidationError as error:
-        if _is_large(msgspec.json.encode(value)):
-            raise _first_of(_beneath(at, _fault_of_message(str(error)))) from error
-        faults = _all_faults(value, type_, str(error))
-        raise _invalid([_beneath(at, fault) for fault in faults]) from error
-    return converted
+        if _is_large(body):
+            fault = _beneath(at, _fault_of_message(str(error)))
+            raise _first_of(fault, problem_types.INVALID_INPUT) from error
+        faults = [_beneath(at, fault) for fault in _all_faults(value, type_, str(error))]
+        raise _invalid(faults, problem_types.INVALID_INPUT) from error
+
+
+def _decode(body: bytes, type_: type[T]) -> T:
+    """The body as the type says, with 8.0 for 8 wherever an integer is asked for."""
+    decoder: msgspec.json.Decoder[T] = _decoder(cast("Any", type_))
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        if _GOT_FLOAT not in str(error):
+            raise
+        # A number field takes an integer too, so all of the body may be rewritten.
+        return decoder.decode(_FRACTIONAL.sub(_as_integer, body))
+
+
+def _as_integer(match: re.Match[bytes]) -> bytes:
+    """A number that is whole, without rounding, as JSON writes integers; all else as it stands."""
+    text = match["number"]
+    if text is None:
+        return match[0]
+    number = Decimal(text.decode())
+    # -0.0 stays: it has no spelling of its own among the integers.
+    is_whole = abs(number) < _END_OF_WHOLE and number == int(number)
+    return text if not is_whole or (not number and number.is_signed()) else b"%d" % int(number)
 
 
 @lru_cache(maxsize=256)
@@ -180,9 +216,11 @@ def _is_large(body: bytes) -> bool:
     return sum(map(body.count, (b",", b":", b"["))) > MAX_VALUES_TO_SEARCH
 
 
-def _first_of(fault: ProblemError) -> Problem:
+def _first_of(
+    fault: ProblemError, problem_type: ProblemType = problem_types.INVALID_BODY
+) -> Problem:
     detail = f"{fault.detail}; this is too large to look for further faults"
-    return Problem(problem_types.INVALID_BODY, detail, [fault])
+    return Problem(problem_type, detail, [fault])
 
 
 def _beneath(at: Path, fault: ProblemError) -> ProblemError:
@@ -273,13 +311,15 @@ def _fault(path: Path, code: RequestFaultCode | FaultCode, detail: str) -> Probl
     return ProblemError(pointer=json_pointer(path), code=code, detail=detail)
 
 
-def _invalid(faults: list[ProblemError]) -> Problem:
+def _invalid(
+    faults: list[ProblemError], problem_type: ProblemType = problem_types.INVALID_BODY
+) -> Problem:
     if len(faults) <= MAX_LISTED_FAULTS:
-        return Problem.listing(problem_types.INVALID_BODY, faults)
+        return Problem.listing(problem_type, faults)
     # The search stops just above the number that is listed.
     listed = faults[:MAX_LISTED_FAULTS]
     detail = f"more than {len(listed)} faults, of which the first {len(listed)} are listed"
-    return Problem(problem_types.INVALID_BODY, detail, listed)
+    return Problem(problem_type, detail, listed)
 
 
 def _malformed(reason: str) -> Problem:

@@ -28,7 +28,8 @@ def read_text(text: str, type_: Any) -> tuple[Any, list[ProblemError]]:
         except msgspec.ValidationError:
             continue
     # Said of the last reading, the most particular one: of 0 that it is too small, not a string.
-    return None, schema_faults(reading, type_)
+    # A schema takes 5.0 for an integer; as text an integer is digits, so then the text is at fault.
+    return None, schema_faults(reading, type_) or schema_faults(text, type_)
 
 
 def _readings(text: str) -> Iterator[Any]:

@@ -79,7 +79,7 @@ BAD_PLANS = [
         id="text for an integer",
     ),
     pytest.param(
-        plan(workload={"microbatches": 8.0}),
+        plan(workload={"microbatches": 8.5}),
         400,
         {"/workload/microbatches": "wrong_type"},
         id="float for an integer",
@@ -275,9 +275,8 @@ async def test_the_core_names_every_fault(
         ("limit=x", "/limit"),
         ("limit=5&limit=6", "/limit"),
         ("size=5", "/size"),
-        ("cursor=none", "/cursor"),
+        ("cursor=!", "/cursor"),
         ("cursor=" + "a" * 1001, "/cursor"),
-        ("cursor=WzFd", "/cursor"),
     ],
 )
 @pytest.mark.parametrize("kind", KINDS)
@@ -288,6 +287,17 @@ async def test_bad_parameters_are_refused(
     assert response.status_code == 400
     (error,) = response.json()["errors"]
     assert (error["in"], error["pointer"]) == ("query", pointer)
+
+
+@pytest.mark.parametrize("cursor", ["none", "WzFd", "a" * 1000])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_cursor_of_no_list_or_another_one_is_refused(
+    client: httpx.AsyncClient, kind: str, cursor: str
+) -> None:
+    response = await client.get(f"/v1/{kind}?cursor={cursor}")
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert (error["in"], error["pointer"], error["code"]) == ("query", "/cursor", "invalid_cursor")
 
 
 async def test_a_cluster_beyond_the_limits_is_refused_before_it_is_built(

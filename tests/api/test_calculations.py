@@ -273,7 +273,7 @@ REFUSED = [
     ),
     pytest.param(
         {"plan": FOUR_LINES, "patch": {"workload": {"microbatches": "many"}}},
-        400,
+        422,
         ["/patch/workload/microbatches"],
         id="bad patch",
     ),

@@ -48,10 +48,61 @@ def test_a_right_body_is_decoded() -> None:
     assert decode_json(body, Body) == Body(seconds=1.0, route=[Hop(2)], plan="abc")
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("8.0", 8),
+        ("-8.00", -8),
+        ("0.0", 0),
+        ("2e9", 2_000_000_000),
+        ("2.5E+1", 25),
+        ("120e-1", 12),
+        ("9007199254740991.0", 2**53 - 1),
+    ],
+)
+def test_a_whole_number_is_an_integer_however_it_is_written(text: str, value: int) -> None:
+    body = f'{{"seconds": 2.0, "note": "\\"8.0, 2e9", "counts": {{"a": {text}, "b.0": 1}}}}'
+    decoded = decode_json(body.encode(), Body)
+    assert decoded == Body(seconds=2.0, note='"8.0, 2e9', counts={"a": value, "b.0": 1})
+    assert isinstance(decoded.counts["a"], int)
+    assert isinstance(decoded.seconds, float)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2.5",
+        "1.00000000000000000001",  # whole only after rounding to a double
+        "4503599627370497.5",
+        "9007199254740992.0",  # beyond what doubles count without gaps
+        "1e17",
+        "1e-400",
+        "-0.0",
+        "8." + "0" * 100_000,
+    ],
+)
+def test_a_number_that_is_whole_only_by_rounding_is_no_integer(text: str) -> None:
+    body = b'{"seconds": 1, "route": [{"kind": "hop", "lanes": %b}]}' % text.encode()
+    assert list(pointers(refused(body))) == ["/route/0/lanes"]
+
+
+@given(st.integers(-(2**53) + 1, 2**53 - 1), st.integers(0, 3))
+def test_an_integer_with_zeros_behind_the_point_is_the_integer(value: int, zeros: int) -> None:
+    text = f"{value}.{'0' * (zeros + 1)}"
+    body = f'{{"seconds": 1, "counts": {{"a": {text}}}}}'
+    if text.startswith("-0."):
+        return
+    assert decode_json(body.encode(), Body).counts["a"] == value
+
+
+def test_a_value_may_hold_whole_numbers_too() -> None:
+    assert check_value({"seconds": 2, "counts": {"a": 2.0}}, Body).counts == {"a": 2}
+
+
 def test_all_faults_are_listed_at_once() -> None:
     body = {
         "seconds": -1,
-        "counts": {"x": 2.0, "y/~": "2"},
+        "counts": {"x": 2.5, "y/~": "2"},
         "surplus": 1,
         "route": [
             {"kind": "hop", "lanes": "2"},
@@ -85,10 +136,10 @@ def test_all_faults_are_listed_at_once() -> None:
 
 
 def test_details_say_what_would_be_right() -> None:
-    problem = refused(b'{"seconds": 11, "name": "UPPER", "counts": {"a": 2.0}, "other": 1}')
+    problem = refused(b'{"seconds": 11, "name": "UPPER", "counts": {"a": 2.5}, "other": 1}')
     assert [error.detail for error in problem.errors] == [
         "this is at most 10; got 11",
-        "this is an integer; got 2.0",
+        "this is an integer; got 2.5",
         "this matches ^[a-z]+$; got 'UPPER'",
         "this field is unknown; known here are: anything, counts, name, note, plan, route, seconds",
     ]
@@ -107,7 +158,7 @@ def test_details_say_what_would_be_right() -> None:
         (b'{"seconds": -1e999}', "/seconds", "not_finite"),
         (b'{"seconds": 1' + b"0" * 5000 + b"}", "/seconds", "not_finite"),
         (b'{"seconds": 1, "counts": {"a": 1e400}}', "/counts/a", "not_finite"),
-        (b'{"seconds": 1, "counts": {"a": 2.0}}', "/counts/a", "wrong_type"),
+        (b'{"seconds": 1, "counts": {"a": 2.5}}', "/counts/a", "wrong_type"),
         (b'{"seconds": 1, "counts": {"a": "2"}}', "/counts/a", "wrong_type"),
         (b'{"seconds": 1, "counts": {"a": true}}', "/counts/a", "wrong_type"),
         (b'{"seconds": 1, "note": "a\\u0000"}', "/note", "nul_character"),
@@ -226,7 +277,7 @@ def test_a_large_body_names_its_first_fault_and_says_that_it_looked_no_further()
 def test_a_value_is_checked_like_a_body_and_its_pointers_have_a_prefix() -> None:
     assert check_value({"seconds": 2.5}, Body) == Body(seconds=2.5)
     with pytest.raises(Problem) as caught:
-        check_value({"counts": {"a": 2.0}}, Body, ("patch", 0))
+        check_value({"counts": {"a": 2.5}}, Body, ("patch", 0))
     assert pointers(caught.value) == {
         "/patch/0/counts/a": "wrong_type",
         "/patch/0/seconds": "missing_field",
