@@ -33,6 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write golden numbers anew; say why in CHANGELOG.md and raise the model version",
     )
+    parser.addoption(
+        "--crash-cycles",
+        type=int,
+        default=10,
+        help="how often tests/crash kills the service on each database",
+    )
 
 
 def pytest_report_header() -> str:

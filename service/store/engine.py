@@ -22,7 +22,9 @@ _SQLITE_BUSY_SECONDS = 15
 _SQLITE_PRAGMAS = (
     "PRAGMA foreign_keys=ON",
     "PRAGMA journal_mode=WAL",
-    "PRAGMA synchronous=NORMAL",
+    # What is acknowledged is on the disk. NORMAL would survive a crash of the process, but a loss
+    # of power could take the newest transactions.
+    "PRAGMA synchronous=FULL",
 )
 _POSTGRESQL_CONNECT_SECONDS = 10
 _POSTGRESQL_OPTIONS = frozenset({"host", "passfile", "port", "ssl"})

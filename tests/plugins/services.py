@@ -106,6 +106,10 @@ class ServiceProcess:
             return False
         return True
 
+    def wait(self, seconds: float) -> None:
+        """Let it do what it does for a while."""
+        time.sleep(seconds)
+
     def kill(self) -> None:
         """End it as a crash would, and wait until nothing is left of it."""
         self._end(signal.SIGKILL)

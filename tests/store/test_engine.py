@@ -71,7 +71,7 @@ async def test_how_a_connection_is_set_up(database_url: str) -> None:
         {
             "PRAGMA foreign_keys": "1",
             "PRAGMA journal_mode": "wal",
-            "PRAGMA synchronous": "1",
+            "PRAGMA synchronous": "2",
             "PRAGMA busy_timeout": "15000",
         }
         if database_url.startswith("sqlite")
