@@ -128,7 +128,8 @@ def create_app(
 ) -> Application:
     """The application on the database the settings name, or on what is passed instead.
 
-    The database must have been migrated; `/readyz` says so when it is not.
+    The database must have been migrated; `/readyz` says so when it is not, and everything else
+    answers 503. On a database that a newer version has migrated the application refuses to start.
     """
     resources = AsyncExitStack()
     warm = asyncio.Event()
@@ -157,6 +158,8 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: Litestar) -> AsyncIterator[None]:
         async with resources:
+            if database_url is not None:
+                await _refuse_unknown_schema(database_url)
             await backend.executor.run(warm_up)
             warm.set()
             _settle_memory()
@@ -242,6 +245,19 @@ def _watch_pool(metrics: Metrics, engine: AsyncEngine) -> None:
     if isinstance(pool, QueuePool):
         metrics.watch("database_connections", "Most that are opened", pool.size)
         metrics.watch("database_connections_in_use", "Taken from the pool", pool.checkedout)
+
+
+async def _refuse_unknown_schema(database_url: str) -> None:
+    """Keep the service from starting on a database that a newer version has migrated.
+
+    One that does not answer, or is not migrated yet, can still become right: `/readyz` waits.
+    """
+    try:
+        await migrate.refuse_unknown(database_url)
+    except migrate.UnknownSchema:
+        raise
+    except Exception as error:
+        logger.warning("not ready: %s", error)
 
 
 def _missing(

@@ -1,5 +1,6 @@
 """Commands that can't do what they are asked say why in words, and never with a traceback."""
 
+import asyncio
 import json
 import socket
 from pathlib import Path
@@ -7,9 +8,12 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import text
 
 from service.cli import main
 from service.cli.running import Commands
+from service.store import migrate
+from service.store.engine import create_engine
 
 
 @pytest.fixture
@@ -88,6 +92,32 @@ def test_a_database_that_does_not_answer_is_told_without_its_password(
     said = refusal(environment, "serve", "--check")
     assert "can't be migrated" in said
     assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    "command", [["serve", "--check"], ["migrate"], ["tokens", "list", "--team", "crew"]]
+)
+def test_a_database_of_a_newer_version_is_refused_and_stays(
+    environment: dict[str, str], database_url: str, command: list[str]
+) -> None:
+    asyncio.run(stamp(database_url, "later"))
+    environment["STAGEFARE_DATABASE_URL"] = database_url
+    said = refusal(environment, *command)
+    assert "the schema 'later', which this version does not know" in said
+    assert "restore a backup" in said
+    assert asyncio.run(migrate.current(database_url)) == "later"
+
+
+async def stamp(url: str, revision: str) -> None:
+    """Write another revision into a database."""
+    engine = create_engine(url)
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(
+                text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision}
+            )
+    finally:
+        await engine.dispose()
 
 
 def test_an_address_in_use_is_told_before_anything_is_announced(

@@ -1,6 +1,7 @@
 """Engines for the two databases: SQLite through aiosqlite, PostgreSQL through asyncpg."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-__all__ = ["BEGIN_MODE", "create_engine", "is_unavailable", "sqlite_path"]
+__all__ = ["BEGIN_MODE", "create_engine", "is_of_another_schema", "is_unavailable", "sqlite_path"]
 
 # Execution option of a connection: how SQLite begins its transaction.
 BEGIN_MODE = "begin_mode"
@@ -42,6 +43,10 @@ _SQLITE_UNAVAILABLE = frozenset({5, 6, 8, 10, 13, 14})
 # of resources, stopped by an operator or a time-out, deadlock or serialization failure, lock not
 # available.
 _POSTGRESQL_UNAVAILABLE = ("08", "28", "3D", "53", "57", "40", "55P03")
+
+# Undefined table or column; SQLite has no code for them.
+_POSTGRESQL_MISSING = frozenset({"42P01", "42703"})
+_SQLITE_MISSING = re.compile(r"no such (table|column): |table \w+ has no column named ")
 
 
 def create_engine(url: str) -> AsyncEngine:
@@ -78,6 +83,15 @@ def is_unavailable(error: Exception) -> bool:
         return sqlite_code & 0xFF in _SQLITE_UNAVAILABLE
     sqlstate = getattr(cause, "sqlstate", None) or ""
     return sqlstate.startswith(_POSTGRESQL_UNAVAILABLE)
+
+
+def is_of_another_schema(error: DBAPIError) -> bool:
+    """Whether a statement met a database without a table or column that this version has.
+
+    All statements are fixed, so nothing else can be the reason.
+    """
+    sqlstate = getattr(error.orig, "sqlstate", None)
+    return sqlstate in _POSTGRESQL_MISSING or _SQLITE_MISSING.match(str(error.orig)) is not None
 
 
 def _with_driver(url: str) -> URL:

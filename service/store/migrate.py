@@ -24,7 +24,17 @@ from service.resources import resource_folder
 from service.store.engine import BEGIN_MODE, create_engine, sqlite_path
 from service.store.tables import Base
 
-__all__ = ["MigrationFailed", "check_drift", "current", "downgrade", "draft", "head", "upgrade"]
+__all__ = [
+    "MigrationFailed",
+    "UnknownSchema",
+    "check_drift",
+    "current",
+    "downgrade",
+    "draft",
+    "head",
+    "refuse_unknown",
+    "upgrade",
+]
 
 T = TypeVar("T")
 
@@ -36,14 +46,23 @@ class MigrationFailed(Exception):
     """The database at a URL can't be opened or migrated; the message says why, for people."""
 
 
+class UnknownSchema(MigrationFailed):
+    """The database stands at a revision that this version has never heard of."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(
+            f"the database has the schema {revision!r}, which this version does not know, and is "
+            "left as it is: a newer version has migrated it. Run that version, or restore a backup"
+        )
+
+
 async def upgrade(url: str, revision: str = "head", *, script_location: Path | None = None) -> None:
     """Bring the database at `url` up to `revision`; SQLite's file and folder are made if absent.
 
     `script_location` is the folder of migrations, by default the one the package came with.
     Raises `MigrationFailed`; the database is as it was then.
     """
-    config = _config(script_location)
-    await _migrate(url, lambda connection: command.upgrade(_with(config, connection), revision))
+    await _migrate(url, script_location, command.upgrade, revision)
 
 
 async def downgrade(url: str, revision: str, *, script_location: Path | None = None) -> None:
@@ -51,8 +70,7 @@ async def downgrade(url: str, revision: str, *, script_location: Path | None = N
 
     Raises `MigrationFailed`; the database is as it was then.
     """
-    config = _config(script_location)
-    await _migrate(url, lambda connection: command.downgrade(_with(config, connection), revision))
+    await _migrate(url, script_location, command.downgrade, revision)
 
 
 async def current(url: str) -> str | None:
@@ -64,6 +82,13 @@ async def current(url: str) -> str | None:
     if _is_missing_file(url):  # asking should not make one
         return None
     return await _read(url, read)
+
+
+async def refuse_unknown(url: str) -> None:
+    """Raise `UnknownSchema` when the database at `url` is of a version other than this or older."""
+    revision = await current(url)
+    if revision is not None:
+        _require_known(_config(None), revision)
 
 
 def head(*, script_location: Path | None = None) -> str | None:
@@ -106,6 +131,13 @@ def _with(config: Config, connection: Connection) -> Config:
     return config
 
 
+def _require_known(config: Config, revision: str) -> None:
+    try:
+        ScriptDirectory.from_config(config).get_revision(revision)
+    except CommandError as error:
+        raise UnknownSchema(revision) from error
+
+
 def _is_missing_file(url: str) -> bool:
     path = sqlite_path(url)
     return path is not None and not path.exists()
@@ -120,7 +152,20 @@ async def _read(url: str, work: Callable[[Connection], T]) -> T:
         await engine.dispose()
 
 
-async def _migrate(url: str, work: Callable[[Connection], None]) -> None:
+async def _migrate(
+    url: str,
+    script_location: Path | None,
+    move: Callable[[Config, str], None],
+    revision: str,
+) -> None:
+    config = _config(script_location)
+
+    def work(connection: Connection) -> None:
+        stands_at = MigrationContext.configure(connection).get_current_revision()
+        if stands_at is not None:
+            _require_known(config, stands_at)
+        move(_with(config, connection), revision)
+
     try:
         await _migrate_in_turn(url, work)
     except (OSError, ValueError, SQLAlchemyError, CommandError) as error:

@@ -374,7 +374,7 @@ def _refuse_writes(connection: DBAPIConnection, _record: ConnectionPoolEntry) ->
 async def test_other_errors_of_the_database_stay_what_they_are(storage: SqlStorage) -> None:
     with pytest.raises(DBAPIError, match="nonsense"):
         async with storage.reading() as unit:
-            await unit.documents.connection.execute(text("SELECT nonsense"))
+            await unit.documents.connection.execute(text("nonsense"))
 
 
 async def test_an_error_of_the_use_case_passes_through(storage: SqlStorage) -> None:
