@@ -9,6 +9,7 @@ import msgspec
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.plans.plan import Plan
+from service.core.plans.workload import given_lists
 from service.formats.documents import plan as plans
 from service.formats.documents.plan import PlanDocument
 from service.formats.merge_patch import merge_patch
@@ -28,17 +29,40 @@ def apply_patch(
 ) -> PlanDocument:
     """The patched plan.
 
-    Raises what `decode` raises when the result is no plan, and `InvalidInput` when inline stage
-    times are kept though the patch changes what they were stated for: the microbatch size (also
+    Raises what `decode` raises when the result is no plan, and `InvalidInput` when lists with a
+    number for each microbatch are kept though their number changes, and when inline stage times are
+    kept though the patch changes what they were stated for: the microbatch size (also
     through the number of microbatches at a fixed global batch), the sequence length, the tensor
     or context degree, sequence parallelism, or what is computed again.
     """
     patched = decode(merge_patch(msgspec.to_builtins(document), dict(patch)))
+    short = _short_lists(plans.to_core(document), plans.to_core(patched), patch)
+    if short:
+        raise InvalidInput(fault.under("patch") for fault in short)
     if isinstance(patched.costs.stages, list) and not _touches(patch, ("costs", "stages")):
         faults = _stale_times(plans.to_core(document), plans.to_core(patched), patch)
         if faults:
             raise InvalidInput(fault.under("patch") for fault in faults)
     return patched
+
+
+def _short_lists(before: Plan, after: Plan, patch: Mapping[str, Any]) -> list[Fault]:
+    """Lists by microbatch that fitted, and stay as they are at another number of microbatches."""
+    had, has = before.workload.microbatches, after.workload.microbatches
+    if had == has:
+        return []
+    kept = [
+        ".".join(str(name) for name in path[:2])
+        for path, numbers in given_lists(after)
+        if len(numbers) == had and not _touches(patch, path[:2])
+    ]
+    if not kept:
+        return []
+    detail = (
+        f"{' and '.join(dict.fromkeys(kept))} hold lists with a number for each of {had} "
+        f"microbatches: give them in the same patch, with {has} numbers or one for all"
+    )
+    return [Fault(FaultCode.INCONSISTENT, ("workload", "microbatches"), detail)]
 
 
 def _stale_times(before: Plan, after: Plan, patch: Mapping[str, Any]) -> list[Fault]:
@@ -49,10 +73,10 @@ def _stale_times(before: Plan, after: Plan, patch: Mapping[str, Any]) -> list[Fa
     if None not in sizes and sizes[0] != sizes[1]:
         path = next(path for path in _SIZE_FIELDS if _touches(patch, path))
         faults.append(_stale(path, f"the microbatch size from {sizes[0]} to {sizes[1]}"))
-    lengths = before.workload.sequence_length, after.workload.sequence_length
+    lengths = _sequence_lengths(before), _sequence_lengths(after)
     if None not in lengths and lengths[0] != lengths[1]:
-        change = f"the sequence length from {lengths[0]} to {lengths[1]}"
-        faults.append(_stale(("workload", "sequence_length"), change))
+        change = f"the sequence length from {_listed(lengths[0])} to {_listed(lengths[1])}"
+        faults.append(_stale(_length_path(patch), change))
     for dimension in ("tensor", "context"):
         degrees = getattr(before.degrees, dimension), getattr(after.degrees, dimension)
         if degrees[0] != degrees[1]:
@@ -64,6 +88,25 @@ def _stale_times(before: Plan, after: Plan, patch: Mapping[str, Any]) -> list[Fa
         change = f"recompute from {before.recompute} to {after.recompute}"
         faults.append(_stale(("recompute", "default"), change))
     return faults
+
+
+def _sequence_lengths(plan: Plan) -> tuple[int, ...] | None:
+    """Of every microbatch, or the one that all have."""
+    length, lengths = plan.workload.sequence_length, plan.workload.microbatch_sequence_lengths
+    if lengths is not None:
+        return lengths[:1] if len(set(lengths)) == 1 else lengths
+    return None if length is None else (length,)
+
+
+def _listed(lengths: tuple[int, ...] | None) -> str:
+    several = lengths is not None and len(lengths) > 1
+    return "a list" if several else str(*lengths or ())
+
+
+def _length_path(patch: Mapping[str, Any]) -> Path:
+    names = ("sequence_length", "microbatch_sequence_lengths")
+    touched = [("workload", name) for name in names if _touches(patch, ("workload", name))]
+    return touched[-1] if touched else ("workload",)
 
 
 def _stale(path: Path, change: str) -> Fault:

@@ -1,12 +1,13 @@
 """An estimate as tables for a terminal: what a person looks at first."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import StringIO
 from textwrap import fill
 
 from rich.console import Console
 from rich.table import Table
 
+from service.core.amounts import Amount, largest, smallest
 from service.core.estimates.estimate import Estimate
 from service.core.estimates.iteration import throughput
 from service.core.plans.plan import Boundary, RankPair, Statement
@@ -68,7 +69,8 @@ def _table(title: str, *columns: str, left: int = 1) -> Table:
 def _stages(estimate: Estimate) -> Table:
     cadence = estimate.cadence
     table = _table(
-        "Cadence: work of one microbatch",
+        "Cadence: work of one microbatch"
+        + ", mean" * (estimate.simulated.resolved.sizes.count > 1),
         "stage",
         "layers",
         "forward",
@@ -146,14 +148,14 @@ def _boundaries(estimate: Estimate) -> Table:
     for boundary in _crossed(estimate)[:MAX_ROWS]:
         pair = _slowest(boundary)
         edge = StageEdge(boundary.source, boundary.target, boundary.direction)
-        path, bound = pair.forward_path, pair.forward_bound_picoseconds
-        size = boundary.forward_bytes
+        path = pair.forward_path
+        bound, size = pair.forward_bound_picoseconds, boundary.forward_bytes
         table.add_row(
             _name(boundary),
-            "unknown" if size is None else _readable_bytes(size),
+            "unknown" if size is None else _ends(size, _readable_bytes),
             "no topology" if path is None else _bottleneck(path),
-            "unknown" if bound is None else readable_time(bound),
-            readable_time(boundary.forward_picoseconds),
+            "unknown" if bound is None else _ends(bound, readable_time),
+            _ends(boundary.forward_picoseconds, readable_time),
             readable_time(exposed.get(edge, 0)),
         )
     return table
@@ -172,8 +174,18 @@ def _name(boundary: Boundary) -> str:
 def _slowest(boundary: Boundary) -> RankPair:
     return max(
         boundary.pairs,
-        key=lambda pair: (pair.forward_picoseconds or 0, pair.forward_bound_picoseconds or 0),
+        key=lambda pair: (
+            largest(pair.forward_picoseconds or 0),
+            largest(pair.forward_bound_picoseconds or 0),
+        ),
     )
+
+
+def _ends(amount: Amount, readable: Callable[[int], str]) -> str:
+    """The amount, or the least and the most where microbatches differ."""
+    if isinstance(amount, int):
+        return readable(amount)
+    return f"{readable(smallest(amount))} .. {readable(largest(amount))}"
 
 
 def _bottleneck(path: PhysicalPath) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from service.app.patching import apply_patch, locate
 from service.core.errors import Fault, FaultCode, InvalidInput
+from service.formats.documents.plan import PlanDocument
 from tests.app.plan_documents import INLINE_PLAN, decode_plan, inline_plan
 
 SIZED = {"microbatches": 8, "microbatch_size": 2, "sequence_length": 1024}
@@ -94,3 +95,54 @@ def test_faults_point_into_the_request_as_sent() -> None:
     unpatched = located("name@1", {"schedule": {"kind": "gpipe"}}, fault)
     assert unpatched.path == ("plan",)
     assert unpatched.detail == "workload/microbatches: too many"
+
+
+LISTED = {
+    "microbatches": 2,
+    "microbatch_size": 1,
+    "microbatch_sequence_lengths": [1024, 512],
+}
+LISTED_STAGE = {"forward_seconds": [0.002, 0.001], "backward_seconds": [0.004, 0.002]}
+
+
+def listed_plan(workload: dict[str, Any]) -> PlanDocument:
+    return apply_patch(
+        inline_plan(workload={"microbatches": 2}),
+        {"workload": workload, "costs": {"stages": [LISTED_STAGE]}},
+        decode_plan,
+    )
+
+
+def test_lists_do_not_outlive_their_number_of_microbatches() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        apply_patch(listed_plan(LISTED), {"workload": {"microbatches": 3}}, decode_plan)
+    (fault,) = refused.value.faults
+    assert fault.path == ("patch", "workload", "microbatches")
+    assert "workload.microbatch_sequence_lengths and costs.stages hold lists" in fault.detail
+    assert "with 3 numbers or one for all" in fault.detail
+
+    longer = {"workload": {"microbatches": 3, "microbatch_sequence_lengths": [1024, 512, 512]}}
+    with pytest.raises(InvalidInput, match=r"costs\.stages hold lists"):
+        apply_patch(listed_plan(LISTED), longer, decode_plan)
+
+
+def test_lists_may_change_together_with_their_number() -> None:
+    patch = {
+        "workload": {"microbatches": 3, "microbatch_sequence_lengths": [1024, 512, 512]},
+        "costs": {"stages": [{"forward_seconds": [0.002, 0.001, 0.001], "backward_seconds": 1}]},
+    }
+    patched = apply_patch(listed_plan(LISTED), patch, decode_plan)
+    assert patched.workload.microbatches == 3
+
+
+def test_stage_times_do_not_outlive_the_lengths_they_were_stated_for() -> None:
+    for lengths in ([512, 1024], [512, 512]):
+        patch = {"workload": {"microbatch_sequence_lengths": lengths}}
+        with pytest.raises(InvalidInput) as refused:
+            apply_patch(listed_plan(LISTED), patch, decode_plan)
+        (fault,) = refused.value.faults
+        assert fault.path == ("patch", "workload", "microbatch_sequence_lengths")
+    plain = inline_plan(workload={"microbatches": 2, "sequence_length": 512})
+    # The same length, written out.
+    same = {"workload": {"sequence_length": None, "microbatch_sequence_lengths": [512, 512]}}
+    apply_patch(plain, same, decode_plan)

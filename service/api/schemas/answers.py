@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from service.app.pricing import Priced
-from service.core.plans.plan import Placed, Statement
+from service.core.plans.plan import Placed, ResolvedPlan, Statement
 
 __all__ = [
     "Context",
@@ -52,7 +52,12 @@ class WorkloadOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
         int | msgspec.UnsetType, Meta(description="Samples of one iteration over all replicas.")
     ] = msgspec.UNSET
     sequence_length: Annotated[
-        int | msgspec.UnsetType, Meta(description="Tokens of one sample.")
+        int | msgspec.UnsetType,
+        Meta(description="Tokens of one sample, where all microbatches have as many."),
+    ] = msgspec.UNSET
+    microbatch_sequence_lengths: Annotated[
+        list[int] | msgspec.UnsetType,
+        Meta(description="Tokens of one sample of each microbatch, where they differ."),
     ] = msgspec.UNSET
     held_fixed: Annotated[
         str | msgspec.UnsetType,
@@ -140,8 +145,8 @@ def answer(
             **_known(
                 microbatch_size=resolved.microbatch_size,
                 global_batch_size=resolved.global_batch_size,
-                sequence_length=resolved.sequence_length,
                 held_fixed=resolved.held_fixed,
+                **_sequence_lengths(resolved),
             ),
         ),
         placement=[_placed(placed) for placed in resolved.placement],
@@ -152,6 +157,14 @@ def answer(
     fields = {name: getattr(terms, name) for name in terms.__struct_fields__}
     fields |= {name: getattr(context, name) for name in context.__struct_fields__}
     return type_(**fields)
+
+
+def _sequence_lengths(resolved: ResolvedPlan) -> dict[str, Any]:
+    length = resolved.sequence_length
+    if length is None or isinstance(length, int):
+        return {"sequence_length": length}
+    lengths = [length[number] for number in resolved.sizes.of_microbatch]
+    return {"microbatch_sequence_lengths": lengths}
 
 
 def _known(**fields: Any) -> dict[str, Any]:

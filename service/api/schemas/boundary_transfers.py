@@ -1,18 +1,27 @@
 """Wire types of the boundary transfers: what crosses each cut, on which path, and how long."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
+from service.api.schemas.ranges import (
+    BytesRanges,
+    SecondsRanges,
+    bytes_ranges,
+    mean_seconds,
+    same_bytes,
+    seconds_ranges,
+)
+from service.core.amounts import Amount, Spread, combine
 from service.core.estimates.bounds import boundary_transfers as pinned_transfers
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure
-from service.core.plans.plan import Boundary, RankPair
+from service.core.plans.plan import Boundary, CrossingTensor, RankPair
 from service.core.schedules.program import StageEdge
-from service.core.topology.bounds import link_loads
+from service.core.topology.bounds import Transfer, link_loads
 from service.core.topology.paths import PhysicalPath
 from service.core.units import to_seconds
 
@@ -32,6 +41,7 @@ __all__ = [
 
 T = TypeVar("T")
 Unset = msgspec.UnsetType
+SpreadOf = Callable[[Amount | None], Spread | None]
 
 
 class Hop(msgspec.Struct, kw_only=True, frozen=True):
@@ -73,6 +83,7 @@ class PairDirection(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     transfer_seconds: Annotated[
         float | Unset, Meta(description="Predicted; absent when it is counted as zero unknown.")
     ] = msgspec.UNSET
+    seconds_ranges: SecondsRanges = msgspec.UNSET
 
 
 class PairOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -86,21 +97,31 @@ class PairOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     backward: PairDirection | Unset = msgspec.UNSET
 
 
-class TensorOut(msgspec.Struct, kw_only=True, frozen=True):
+class TensorOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A tensor that crosses, in bytes one rank sends for one microbatch."""
 
     name: str
     produced_stage: Annotated[int, Meta(ge=0)]
     consumed_stages: list[int]
-    forward_bytes: Annotated[int, Meta(ge=0)]
-    backward_bytes: Annotated[int, Meta(ge=0, description="Of its gradient; 0 when it needs none.")]
+    forward_bytes: Annotated[int | Unset, Meta(description="Absent when microbatches differ.")] = (
+        msgspec.UNSET
+    )
+    backward_bytes: Annotated[
+        int | Unset,
+        Meta(description="Of its gradient; 0 when it needs none. Absent when microbatches differ."),
+    ] = msgspec.UNSET
+    bytes_ranges: BytesRanges = msgspec.UNSET
 
 
 class BoundaryDirection(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """One direction of a boundary over the iteration; times of its slowest rank pair."""
 
     bytes: Annotated[
-        int | Unset, Meta(description="One rank pair, one microbatch; absent when not known.")
+        int | Unset,
+        Meta(
+            description="One rank pair, one microbatch; absent when not known, and when "
+            "microbatches differ: see bytes_ranges."
+        ),
     ] = msgspec.UNSET
     lower_bound_seconds: Annotated[
         float | Unset,
@@ -117,9 +138,11 @@ class BoundaryDirection(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
         ),
     ]
     hidden_seconds: Annotated[float, Meta(ge=0, description="Transfer time that delayed nobody.")]
+    seconds_ranges: SecondsRanges = msgspec.UNSET
+    bytes_ranges: BytesRanges = msgspec.UNSET
 
 
-class SharedLink(msgspec.Struct, kw_only=True, frozen=True):
+class SharedLink(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A directed link that several rank pairs use; in `latency` mode nobody waits for it."""
 
     link: str
@@ -128,9 +151,19 @@ class SharedLink(msgspec.Struct, kw_only=True, frozen=True):
     pairs: Annotated[
         list[str], Meta(description="sender->receiver of each user, as ranks: 3->4 or back, 4->3.")
     ]
-    bytes_per_microbatch: Annotated[int, Meta(ge=0, description="All users together.")]
+    bytes_per_microbatch: Annotated[
+        int | Unset, Meta(description="All users together; absent when microbatches differ.")
+    ] = msgspec.UNSET
+    bytes_per_iteration: Annotated[
+        int | Unset, Meta(description="All users together; absent when microbatches are alike.")
+    ] = msgspec.UNSET
     lower_bound_seconds: Annotated[
-        float, Meta(ge=0, description="Least time this link needs for one microbatch of all users.")
+        float,
+        Meta(
+            ge=0,
+            description="Least time this link needs for one microbatch of all users; the mean when "
+            "microbatches differ.",
+        ),
     ]
 
 
@@ -178,17 +211,9 @@ def boundary_transfers_terms(
 ) -> BoundaryTransfers:
     """The wire form of what crosses between the stages of a plan."""
     by_edge = {(exposure.edge, exposure.forward): exposure for exposure in exposures}
-    makespan = to_seconds(simulated.timeline.makespan)
     return BoundaryTransfers(
         boundaries=[
-            _boundary(
-                boundary,
-                by_edge,
-                makespan,
-                directions=simulated.timeline.program.directions,
-                backward=simulated.has_backward,
-            )
-            for boundary in simulated.resolved.boundaries
+            _boundary(boundary, by_edge, simulated) for boundary in simulated.resolved.boundaries
         ],
         shared_links=_shared_links(simulated),
     )
@@ -197,16 +222,25 @@ def boundary_transfers_terms(
 def _boundary(
     boundary: Boundary,
     exposures: dict[tuple[StageEdge, bool], TransferExposure],
-    makespan: float,
-    *,
-    directions: int,
-    backward: bool,
+    simulated: SimulatedPlan,
 ) -> BoundaryOut:
+    directions = simulated.timeline.program.directions
+    makespan = to_seconds(simulated.timeline.makespan)
     edge = StageEdge(boundary.source, boundary.target, boundary.direction)
-    forward_exposure = exposures.get((edge, True), TransferExposure(edge, True, 0, 0, 0))
-    backward_exposure = exposures.get((edge, False), TransferExposure(edge, False, 0, 0, 0))
-    forward_bounds = [pair.forward_bound_picoseconds for pair in boundary.pairs]
-    backward_bounds = [pair.backward_bound_picoseconds for pair in boundary.pairs]
+
+    def spread(amount: Amount | None) -> Spread | None:
+        if amount is None:
+            return None
+        return simulated.resolved.sizes.spread(amount, boundary.direction, directions)
+
+    def direction(
+        size: Amount | None, bounds: list[Amount | None], predicted: Amount, *, forward: bool
+    ) -> BoundaryDirection:
+        exposure = exposures.get((edge, forward), TransferExposure(edge, forward, 0, 0, 0))
+        known = [bound for bound in bounds if bound is not None]
+        least = combine(lambda *of_pairs: max(of_pairs), *known) if known else None
+        return _direction(size, least, predicted, exposure, makespan, spread)
+
     return BoundaryOut(
         source_stage=boundary.source,
         target_stage=boundary.target,
@@ -214,75 +248,90 @@ def _boundary(
         origin=boundary.origin.value,
         tensors=msgspec.UNSET
         if boundary.tensors is None
-        else [
-            TensorOut(
-                name=tensor.name,
-                produced_stage=tensor.produced_stage,
-                consumed_stages=list(tensor.consumed_stages),
-                forward_bytes=tensor.forward_bytes,
-                backward_bytes=tensor.backward_bytes,
-            )
-            for tensor in boundary.tensors
-        ],
-        forward=_direction(
+        else [_tensor(tensor, spread) for tensor in boundary.tensors],
+        forward=direction(
             boundary.forward_bytes,
-            forward_bounds,
+            [pair.forward_bound_picoseconds for pair in boundary.pairs],
             boundary.forward_picoseconds,
-            forward_exposure,
-            makespan,
+            forward=True,
         ),
-        backward=_direction(
+        backward=direction(
             boundary.backward_bytes,
-            backward_bounds,
+            [pair.backward_bound_picoseconds for pair in boundary.pairs],
             boundary.backward_picoseconds,
-            backward_exposure,
-            makespan,
+            forward=False,
         )
-        if backward
+        if simulated.has_backward
         else msgspec.UNSET,
-        pairs=[_pair(pair, backward=backward) for pair in boundary.pairs],
+        pairs=[_pair(pair, spread, backward=simulated.has_backward) for pair in boundary.pairs],
+    )
+
+
+def _tensor(tensor: CrossingTensor, spread: SpreadOf) -> TensorOut:
+    forward, backward = spread(tensor.forward_bytes), spread(tensor.backward_bytes)
+    return TensorOut(
+        name=tensor.name,
+        produced_stage=tensor.produced_stage,
+        consumed_stages=list(tensor.consumed_stages),
+        forward_bytes=same_bytes(forward),
+        backward_bytes=same_bytes(backward),
+        bytes_ranges=bytes_ranges(forward_bytes=forward, backward_bytes=backward),
     )
 
 
 def _direction(
-    payload_bytes: int | None,
-    bounds: Sequence[int | None],
-    picoseconds: int,
+    size: Amount | None,
+    bound: Amount | None,
+    predicted: Amount,
     exposure: TransferExposure,
     makespan: float,
+    spread: SpreadOf,
 ) -> BoundaryDirection:
-    known = [bound for bound in bounds if bound is not None]
-    # What has nothing to send waits all the same, but sends no message.
-    messages = 0 if payload_bytes == picoseconds == 0 else exposure.messages
+    messages = exposure.messages
+    if size is not None:
+        # What has nothing to send waits all the same, but sends no message.
+        silent = spread(combine(lambda sent, time: int(sent == time == 0), size, predicted))
+        messages = 0 if silent is None else max(0, messages - silent.total)
+    times = {"lower_bound_seconds": spread(bound), "transfer_seconds": spread(predicted)}
     return BoundaryDirection(
-        bytes=_or_unset(payload_bytes),
-        lower_bound_seconds=to_seconds(max(known)) if known else msgspec.UNSET,
-        transfer_seconds=to_seconds(picoseconds),
+        bytes=same_bytes(spread(size)),
+        lower_bound_seconds=mean_seconds(times["lower_bound_seconds"]),
+        transfer_seconds=mean_seconds(times["transfer_seconds"]) or 0.0,
         messages_per_iteration=messages,
         messages_per_second=messages / makespan,
         exposed_seconds=to_seconds(exposure.exposed_picoseconds),
         hidden_seconds=to_seconds(exposure.hidden_picoseconds),
+        seconds_ranges=seconds_ranges(**times),
+        bytes_ranges=bytes_ranges(bytes=spread(size)),
     )
 
 
-def _pair(pair: RankPair, *, backward: bool) -> PairOut:
+def _pair(pair: RankPair, spread: SpreadOf, *, backward: bool) -> PairOut:
     return PairOut(
         source_rank=pair.source_rank,
         target_rank=pair.target_rank,
         source_device=_or_unset(pair.source_device),
         target_device=_or_unset(pair.target_device),
-        forward=PairDirection(
-            path=_path(pair.forward_path),
-            lower_bound_seconds=_seconds(pair.forward_bound_picoseconds),
-            transfer_seconds=_seconds(pair.forward_picoseconds),
+        forward=_pair_direction(
+            pair.forward_path, pair.forward_bound_picoseconds, pair.forward_picoseconds, spread
         ),
-        backward=PairDirection(
-            path=_path(pair.backward_path),
-            lower_bound_seconds=_seconds(pair.backward_bound_picoseconds),
-            transfer_seconds=_seconds(pair.backward_picoseconds),
+        backward=_pair_direction(
+            pair.backward_path, pair.backward_bound_picoseconds, pair.backward_picoseconds, spread
         )
         if backward
         else msgspec.UNSET,
+    )
+
+
+def _pair_direction(
+    path: PhysicalPath | None, bound: Amount | None, predicted: Amount | None, spread: SpreadOf
+) -> PairDirection:
+    times = {"lower_bound_seconds": spread(bound), "transfer_seconds": spread(predicted)}
+    return PairDirection(
+        path=_path(path),
+        lower_bound_seconds=mean_seconds(times["lower_bound_seconds"]),
+        transfer_seconds=mean_seconds(times["transfer_seconds"]),
+        seconds_ranges=seconds_ranges(**times),
     )
 
 
@@ -311,22 +360,33 @@ def _path(path: PhysicalPath | None) -> PathOut | Unset:
 def _shared_links(simulated: SimulatedPlan) -> list[SharedLink]:
     """Directed links that more than one sender and receiver use, for one microbatch of each."""
     pinned = pinned_transfers(simulated)
-    loads = link_loads([transfer for _, transfer in pinned])
+    program, sizes = simulated.timeline.program, simulated.resolved.sizes
+    alike = all(isinstance(sent.message_bytes, int) for sent in pinned)
+    # One microbatch in each direction at a time.
+    of_iteration = 1 if alike else program.microbatches // program.directions
+    loads = link_loads(
+        [
+            Transfer(
+                sent.path,
+                sent.message_bytes
+                if alike and isinstance(sent.message_bytes, int)
+                else sizes.spread(sent.message_bytes, sent.direction, program.directions).total,
+            )
+            for sent in pinned
+        ]
+    )
     return [
         SharedLink(
             link=load.link.name,
             kind=load.link.kind.value,
             bandwidth_bytes_per_second=load.link.bandwidth_bytes_per_second,
-            pairs=[pinned[number][0] for number in load.transfers],
-            bytes_per_microbatch=load.total_bytes,
-            lower_bound_seconds=load.lower_bound_seconds,
+            pairs=[pinned[number].ranks for number in load.transfers],
+            bytes_per_microbatch=load.total_bytes if alike else msgspec.UNSET,
+            bytes_per_iteration=msgspec.UNSET if alike else load.total_bytes,
+            lower_bound_seconds=load.lower_bound_seconds / of_iteration,
         )
         for load in loads.shared
     ]
-
-
-def _seconds(picoseconds: int | None) -> float | Unset:
-    return msgspec.UNSET if picoseconds is None else to_seconds(picoseconds)
 
 
 def _or_unset(value: T | None) -> T | Unset:

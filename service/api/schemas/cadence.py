@@ -6,16 +6,19 @@ import msgspec
 from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
+from service.api.schemas.ranges import SecondsRanges, mean_seconds, seconds_ranges
+from service.core.amounts import Amount, SizeClasses, combine
 from service.core.estimates.simulation import SimulatedPlan
+from service.core.plans.plan import ResolvedStage
 from service.core.schedules.cadence import Cadence as CoreCadence
-from service.core.schedules.cadence import PhaseCadence
+from service.core.schedules.cadence import PhaseCadence, StageCadence
 from service.core.units import exact_seconds, to_seconds
 
 __all__ = ["Cadence", "CadenceAnswer", "CadenceStage", "CycleStep", "SteadyPhase", "cadence_terms"]
 
 
 class CadenceStage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What one microbatch costs one stage."""
+    """What one microbatch costs one stage; the mean over them where they differ."""
 
     stage: Annotated[int, Meta(ge=0)]
     rank: Annotated[int, Meta(ge=0, description="Pipeline rank that runs the stage.")]
@@ -56,6 +59,7 @@ class CadenceStage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     provenance: Annotated[
         str, Meta(description="Where the times came from: given, measured or assumed.")
     ]
+    seconds_ranges: SecondsRanges = msgspec.UNSET
 
 
 class CycleStep(msgspec.Struct, kw_only=True, frozen=True):
@@ -121,25 +125,11 @@ CadenceAnswer = answer_type("CadenceAnswer", Cadence)
 def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
     """The wire form of a plan's cadence."""
     resolved = simulated.resolved
-    sends = [0] * len(resolved.stages)
+    sends: list[Amount] = [0] * len(resolved.stages)
     for boundary in resolved.boundaries:
-        sends[boundary.source] = max(sends[boundary.source], boundary.forward_picoseconds)
+        sends[boundary.source] = combine(max, sends[boundary.source], boundary.forward_picoseconds)
     stages = [
-        CadenceStage(
-            stage=stage.stage,
-            rank=stage.rank,
-            second_rank=stage.ranks[1] if len(stage.ranks) > 1 else msgspec.UNSET,
-            layers=list(priced.layers) if priced.layers else msgspec.UNSET,
-            forward_seconds=exact_seconds(stage.forward),
-            backward_seconds=exact_seconds(stage.backward),
-            backward_input_seconds=_seconds(priced.backward_input_picoseconds),
-            backward_weight_seconds=_seconds(priced.backward_weight_picoseconds),
-            pair_seconds=_seconds(priced.pair_picoseconds),
-            recompute_seconds=exact_seconds(stage.recompute),
-            transfer_seconds=to_seconds(send),
-            work_seconds=exact_seconds(stage.work),
-            provenance=priced.provenance.value,
-        )
+        _stage(stage, priced, resolved.sizes, send)
         for stage, priced, send in zip(cadence.stages, resolved.stages, sends, strict=True)
     ]
     steady = cadence.steady
@@ -152,8 +142,43 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
     )
 
 
-def _seconds(picoseconds: int | None) -> float | msgspec.UnsetType:
-    return msgspec.UNSET if picoseconds is None else to_seconds(picoseconds)
+def _stage(
+    stage: StageCadence, priced: ResolvedStage, sizes: SizeClasses, send: Amount
+) -> CadenceStage:
+    known = {
+        "backward_input_seconds": priced.backward_input_picoseconds,
+        "backward_weight_seconds": priced.backward_weight_picoseconds,
+        "pair_seconds": priced.pair_picoseconds,
+        "transfer_seconds": send,
+    }
+    spreads = {
+        name: None if amount is None else sizes.spread(amount) for name, amount in known.items()
+    }
+    run = {
+        "forward_seconds": priced.forward_picoseconds if stage.forward else 0,
+        "backward_seconds": priced.backward_picoseconds if stage.backward else 0,
+        "recompute_seconds": priced.recompute_picoseconds if stage.recompute else 0,
+    }
+    return CadenceStage(
+        stage=stage.stage,
+        rank=stage.rank,
+        second_rank=stage.ranks[1] if len(stage.ranks) > 1 else msgspec.UNSET,
+        layers=list(priced.layers) if priced.layers else msgspec.UNSET,
+        forward_seconds=exact_seconds(stage.forward),
+        backward_seconds=exact_seconds(stage.backward),
+        backward_input_seconds=mean_seconds(spreads["backward_input_seconds"]),
+        backward_weight_seconds=mean_seconds(spreads["backward_weight_seconds"]),
+        pair_seconds=mean_seconds(spreads["pair_seconds"]),
+        recompute_seconds=exact_seconds(stage.recompute),
+        transfer_seconds=exact_seconds(sizes.spread(send).mean),
+        work_seconds=exact_seconds(stage.work),
+        provenance=priced.provenance.value,
+        seconds_ranges=seconds_ranges(
+            **spreads,
+            **{name: sizes.spread(amount) for name, amount in run.items()},
+            work_seconds=stage.work_spread,
+        ),
+    )
 
 
 def _phase(phase: PhaseCadence) -> SteadyPhase:

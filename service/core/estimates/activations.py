@@ -1,5 +1,6 @@
 """What one microbatch keeps of each stage of a plan, where every stage says so."""
 
+from service.core.amounts import combine
 from service.core.memory.live import ActivationDeltas
 from service.core.plans.plan import ActivationChange, ResolvedPlan
 
@@ -11,20 +12,17 @@ def activation_deltas(resolved: ResolvedPlan) -> ActivationDeltas | None:
 
     What is stated as one size is kept from the forward to the end of the last backward operation.
     """
-    changes = [
-        stage.activation_deltas
-        or (
-            None
-            if stage.activation_bytes is None
-            else ActivationChange(stage.activation_bytes, 0, -stage.activation_bytes)
-        )
-        for stage in resolved.stages
-    ]
+    changes = []
+    for stage in resolved.stages:
+        kept, change = stage.activation_bytes, stage.activation_deltas
+        if change is None and kept is not None:
+            change = ActivationChange(kept, 0, combine(lambda size: -size, kept))
+        changes.append(change)
     known = [change for change in changes if change is not None]
     if len(known) < len(changes):
         return None
-    return ActivationDeltas.of(
-        [change.forward_bytes for change in known],
-        [change.backward_input_bytes for change in known],
-        [change.backward_weight_bytes for change in known],
+    return ActivationDeltas(
+        resolved.sizes.table([change.forward_bytes for change in known]),
+        resolved.sizes.table([change.backward_input_bytes for change in known]),
+        resolved.sizes.table([change.backward_weight_bytes for change in known]),
     )

@@ -3,14 +3,16 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
+from service.core.amounts import Amount
 from service.core.estimates.iteration import is_drained
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.schedules.bounds import LowerBound, makespan_lower_bounds
 from service.core.schedules.program import OpKind
 from service.core.topology.bounds import Transfer, link_loads
+from service.core.topology.paths import PhysicalPath
 from service.core.units import PICOSECONDS_PER_SECOND, to_seconds
 
-__all__ = ["IterationBound", "boundary_transfers", "iteration_lower_bounds"]
+__all__ = ["IterationBound", "PinnedTransfer", "boundary_transfers", "iteration_lower_bounds"]
 
 # Through fused pairs a chain goes from microbatch to microbatch, and can be very long.
 _SHOWN_STEPS = 40
@@ -33,18 +35,32 @@ class IterationBound:
     assumes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PinnedTransfer:
+    """What one rank sends another for a microbatch, over their pinned path.
+
+    `ranks` names sender and receiver, `3->4`; gradients go the other way, `4->3`. `direction` is
+    that of the microbatches in a schedule of two.
+    """
+
+    ranks: str
+    path: PhysicalPath
+    message_bytes: Amount
+    direction: int
+
+
 def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ...]:
     """All lower bounds of the iteration: those of the schedule, and the busiest link if known.
 
     Where the pipeline is never drained the work of a device is all of them: no iteration has to
     wait for its first microbatch to come or its last one to leave.
     """
-    boundaries = simulated.resolved.boundaries
+    boundaries, sizes = simulated.resolved.boundaries, simulated.resolved.sizes
     of_schedule = makespan_lower_bounds(
         simulated.timeline.program,
         simulated.timeline.times,
-        [boundary.forward_bound_picoseconds for boundary in boundaries],
-        [boundary.backward_bound_picoseconds for boundary in boundaries],
+        sizes.table([boundary.forward_bound_picoseconds for boundary in boundaries]),
+        sizes.table([boundary.backward_bound_picoseconds for boundary in boundaries]),
     )
     on_paths = any(pair.forward_path for boundary in boundaries for pair in boundary.pairs)
     bounds = [
@@ -59,12 +75,15 @@ def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ..
         for bound in of_schedule
         if is_drained(simulated) or bound.name == "busiest_device"
     ]
-    loads = link_loads([transfer for _, transfer in boundary_transfers(simulated)])
+    directions = simulated.timeline.program.directions
+    loads = link_loads(
+        [
+            Transfer(sent.path, sizes.spread(sent.message_bytes, sent.direction, directions).total)
+            for sent in boundary_transfers(simulated)
+        ]
+    )
     if loads.binding is not None:
-        # One microbatch in each direction at a time.
-        microbatches = simulated.resolved.plan.workload.microbatches
-        microbatches //= simulated.timeline.program.directions
-        seconds = loads.lower_bound_seconds * microbatches
+        seconds = loads.lower_bound_seconds
         bounds.append(
             IterationBound(
                 name="busiest_link",
@@ -72,7 +91,7 @@ def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ..
                 mode="link",
                 routing="pinned",
                 witness=(
-                    f"{loads.binding.link.name} carries {loads.binding.total_bytes * microbatches} "
+                    f"{loads.binding.link.name} carries {loads.binding.total_bytes} "
                     f"bytes at {loads.binding.link.bandwidth_bytes_per_second:g} bytes/s"
                 ),
                 assumes=(
@@ -84,29 +103,32 @@ def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ..
     return tuple(bounds)
 
 
-def boundary_transfers(simulated: SimulatedPlan) -> list[tuple[str, Transfer]]:
-    """Every transfer with known bytes and path for one microbatch of every replica and direction.
-
-    Each with its sender and receiver as ranks, `3->4`; gradients go the other way, `4->3`.
-    """
+def boundary_transfers(simulated: SimulatedPlan) -> list[PinnedTransfer]:
+    """Every transfer with known bytes and path, of every replica and direction."""
     transfers = []
     for boundary in simulated.resolved.boundaries:
         for pair in boundary.pairs:
-            source, target = pair.source_rank, pair.target_rank
-            if pair.forward_path is not None and boundary.forward_bytes:
-                transfer = Transfer(pair.forward_path, boundary.forward_bytes)
-                transfers.append((f"{source}->{target}", transfer))
-            if not simulated.has_backward:
-                continue
-            if pair.backward_path is not None and boundary.backward_bytes:
-                transfer = Transfer(pair.backward_path, boundary.backward_bytes)
-                transfers.append((f"{target}->{source}", transfer))
+            ways = [(pair.source_rank, pair.target_rank, pair.forward_path, boundary.forward_bytes)]
+            if simulated.has_backward:
+                ways.append(
+                    (
+                        pair.target_rank,
+                        pair.source_rank,
+                        pair.backward_path,
+                        boundary.backward_bytes,
+                    )
+                )
+            transfers += [
+                PinnedTransfer(f"{sender}->{receiver}", path, size, boundary.direction)
+                for sender, receiver, path, size in ways
+                if path is not None and size
+            ]
     return transfers
 
 
 def _witness(bound: LowerBound, simulated: SimulatedPlan) -> str:
     if bound.chain:
-        return _chain(bound)
+        return _chain(bound, alike=simulated.resolved.sizes.count == 1)
     microbatches = simulated.resolved.plan.workload.microbatches
     text = f"rank {bound.rank} works on {microbatches} microbatches"
     if bound.head or bound.tail:
@@ -117,10 +139,11 @@ def _witness(bound: LowerBound, simulated: SimulatedPlan) -> str:
     return text
 
 
-def _chain(bound: LowerBound) -> str:
+def _chain(bound: LowerBound, *, alike: bool) -> str:
     if any(step.kind is OpKind.FORWARD_BACKWARD for step in bound.chain):
         shown = " ".join(step.label for step in bound.chain[:_SHOWN_STEPS])
         more = len(bound.chain) - _SHOWN_STEPS
         return f"each waits for the one before: {shown}" + (f" and {more} more" * (more > 0))
     steps = " ".join(f"{step.stage}{step.kind.letter}" for step in bound.chain)
-    return f"one microbatch alone: {steps}"
+    which = "one microbatch" if alike else f"microbatch {bound.chain[0].microbatch}"
+    return f"{which} alone: {steps}"

@@ -33,8 +33,8 @@ class Estimate:
     """All terms of one plan.
 
     `iteration` is in picoseconds. `weight_versions` is None where all microbatches of an iteration
-    meet the same weights. `other_microbatch_counts` is None where the count fixes the size, and
-    where the pipeline is never drained.
+    meet the same weights. `other_microbatch_counts` is None where the count fixes the size, where
+    microbatches differ, and where the pipeline is never drained.
     """
 
     simulated: SimulatedPlan
@@ -82,12 +82,17 @@ def other_microbatch_counts(
 ) -> tuple[tuple[MicrobatchEffect, ...] | None, tuple[Statement, ...]]:
     """What other numbers of microbatches would do, and what can't be said of them.
 
-    None where the count fixes the size of a microbatch, and where the pipeline is never drained.
+    None where the count fixes the size of a microbatch, where microbatches differ, and where the
+    pipeline is never drained.
     """
     if simulated.resolved.held_fixed == "global_batch_size":
         return None, _counts_left_out(
             "the global batch is held fixed, so another number of microbatches has another "
             "size, whose stage times these are not"
+        )
+    if simulated.resolved.sizes.count > 1:
+        return None, _counts_left_out(
+            "the microbatches differ, and nobody says of what size further ones would be"
         )
     if not is_drained(simulated):
         return None, _counts_left_out(
@@ -111,8 +116,9 @@ def cadence_left_out(cadence: Cadence) -> tuple[Statement, ...]:
     if cadence.steady is not None:
         return ()
     detail = (
-        "the pace of the steady state: the order does not repeat itself, the slowest stages of two "
-        "phases need not follow one another, or the stages and boundaries are too many"
+        "the pace of the steady state: the order or the sizes of the microbatches do not repeat "
+        "themselves, the slowest stages of two phases need not follow one another, or the stages "
+        "and boundaries are too many"
     )
     return (Statement("steady_cadence", detail),)
 

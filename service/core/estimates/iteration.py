@@ -27,7 +27,12 @@ def iteration_picoseconds(simulated: SimulatedPlan, cadence: Cadence) -> Fractio
     if is_drained(simulated):
         return Fraction(simulated.timeline.makespan)
     if cadence.steady is None:
-        detail = "the pace of so many stages is not searched for: use fewer, or a drained schedule"
+        detail = (
+            "the pace of so many stages, with microbatches that differ until the end, is not "
+            "searched for: use fewer, or a drained schedule"
+            if simulated.resolved.sizes.count > 1
+            else "the pace of so many stages is not searched for: use fewer, or a drained schedule"
+        )
         raise WorkBudgetExceeded(
             [Fault(FaultCode.WORK_BUDGET, ("parallelism", "pipeline"), detail)]
         )
@@ -42,4 +47,6 @@ def throughput(simulated: SimulatedPlan, iteration: Fraction) -> tuple[float | N
     samples = resolved.global_batch_size * PICOSECONDS_PER_SECOND / iteration
     if resolved.sequence_length is None:
         return float(samples), None
-    return float(samples), float(samples) * resolved.sequence_length
+    # Every microbatch has as many samples, so a sample has the mean length of the microbatches.
+    tokens_per_sample = resolved.sizes.spread(resolved.sequence_length).mean
+    return float(samples), float(samples) * float(tokens_per_sample)

@@ -12,7 +12,7 @@ from service.core.plans.schedule import has_backward, pair_mode, plan_family, pl
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
 from service.core.schedules.program import OpKind, RecomputeMode, StageEdge
-from service.core.schedules.stage_times import StageTimes, by_stage, operation_kinds
+from service.core.schedules.stage_times import StageTimes, operation_kinds
 from service.core.schedules.timeline import Timeline, simulate_timeline
 
 __all__ = ["SimulatedPlan", "represented", "simulate_plan"]
@@ -42,8 +42,9 @@ def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
     plan = resolved.plan
     times = _stage_times(resolved)
     edges = tuple(StageEdge(b.source, b.target, b.direction) for b in resolved.boundaries)
-    forward = np.array([b.forward_picoseconds for b in resolved.boundaries], dtype=np.int64)
-    backward = np.array([b.backward_picoseconds for b in resolved.boundaries], dtype=np.int64)
+    table = resolved.sizes.table
+    forward = table([boundary.forward_picoseconds for boundary in resolved.boundaries])
+    backward = table([boundary.backward_picoseconds for boundary in resolved.boundaries])
     costs = None
     if plan_family(plan).follows_costs:
         costs = order_costs(edges, times, (forward, backward), activation_deltas(resolved))
@@ -68,12 +69,13 @@ def _stage_times(resolved: ResolvedPlan) -> StageTimes:
 
     def every(field: str) -> Int64Array | None:
         found = [getattr(stage, field) for stage in resolved.stages]
-        return None if None in found else by_stage(found)
+        return None if None in found else resolved.sizes.table(found)
 
+    table = resolved.sizes.table
     return StageTimes(
-        forward=by_stage([stage.forward_picoseconds for stage in resolved.stages]),
-        backward=by_stage([stage.backward_picoseconds for stage in resolved.stages]),
-        recompute=by_stage([stage.recompute_picoseconds for stage in resolved.stages]),
+        forward=table([stage.forward_picoseconds for stage in resolved.stages]),
+        backward=table([stage.backward_picoseconds for stage in resolved.stages]),
+        recompute=table([stage.recompute_picoseconds for stage in resolved.stages]),
         backward_input=every("backward_input_picoseconds"),
         backward_weight=every("backward_weight_picoseconds"),
         forward_backward=every("pair_picoseconds"),

@@ -7,6 +7,7 @@ from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.plans.placement import MAX_RANKS
 from service.core.plans.plan import Plan
 from service.core.plans.schedule import plan_family, plan_shape
+from service.core.plans.workload import given_lists
 from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
 from service.core.schedules.shape import Backward
 
@@ -41,15 +42,22 @@ _PATH_OPERATIONS = 4_000
 # To place a rank and to write it into the answer costs as much as simulating so many operations.
 _RANK_OPERATIONS = 200
 
-
 # An order that is made by trying is made for three numbers of microbatches, together 3.5 times the
 # operations, so about four times; four of its passes cost about as much as a run with its share of
 # all that is read off it. So a pass counts once.
 
+# A number that a plan lists by microbatch is read and sorted into its size class, and where bytes
+# differ each size is priced on the path of each pair of ranks.
+_LISTED_OPERATIONS = 20
+_PRICED_OPERATIONS = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`operations` of one iteration, simulated `runs` times, and what comes beside them."""
+    """`operations` of one iteration, simulated `runs` times, and what comes beside them.
+
+    `listed` are numbers by microbatch, `priced` sizes of messages that differ among them.
+    """
 
     operations: int
     runs: int
@@ -57,6 +65,8 @@ class Work:
     paths: int = 0
     path_steps: int = 0
     ranks: int = 0
+    listed: int = 0
+    priced: int = 0
 
     @property
     def total(self) -> int:
@@ -67,6 +77,8 @@ class Work:
             + self.steady_operations * _STEADY_RUNS
             + self.paths * _PATH_OPERATIONS
             + self.ranks * _RANK_OPERATIONS
+            + self.listed * _LISTED_OPERATIONS
+            + self.priced * _PRICED_OPERATIONS
         )
 
     def check(self, budget: int = INLINE_WORK_BUDGET) -> None:
@@ -93,6 +105,11 @@ class Work:
                 self.ranks * _RANK_OPERATIONS,
                 ("parallelism",),
                 f"{self.ranks} ranks: use fewer",
+            ),
+            (
+                self.listed * _LISTED_OPERATIONS + self.priced * _PRICED_OPERATIONS,
+                ("workload", "microbatches"),
+                f"{self.listed} listed numbers, {self.priced} sizes of messages: let fewer differ",
             ),
         ]
         _, path, what = max(parts)
@@ -131,16 +148,34 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
     steady = 0
     period = None if family.period is None else family.period(shape)
     kinds = max(1, for_each - 1)  # without recompute
+    listed = [len(numbers) for _, numbers in given_lists(plan)]
+    if period is not None and listed:
+        # Sizes may repeat after any number of microbatches, as far as a period is looked at.
+        longest = MOST_PERIODIC_OPERATIONS // (stages * kinds * period) * period
+        period = max(period, min(longest, period * max(listed)))
     if period is not None and stages * period * kinds <= MOST_PERIODIC_OPERATIONS:
         lead = _STEADY_LEADS * family.lead * degrees.pipeline * shape.chunks_per_rank
         steady = lead * family.directions + _STEADY_PERIODS * period
     replicas = degrees.tensor * degrees.context * degrees.data
+    pairs = (stages - 1) * family.directions * replicas
     return Work(
         operations=operations,
         runs=_RUNS + replays + family.passes,
         steady_operations=stages * steady * kinds,
-        paths=0 if plan.topology is None else 2 * (stages - 1) * family.directions * replicas,
+        paths=0 if plan.topology is None else 2 * pairs,
         path_steps=operations // degrees.pipeline,
         # With more of them the plan is refused before any is placed.
         ranks=min(degrees.world_size, MAX_RANKS),
+        listed=sum(listed),
+        priced=0 if plan.topology is None else 2 * pairs * _message_sizes(plan),
     )
+
+
+def _message_sizes(plan: Plan) -> int:
+    """How many sizes the messages of one boundary have at most; 0 where all are alike."""
+    if plan.stages is None:
+        lengths = set(plan.workload.microbatch_sequence_lengths or ())
+        return len(lengths) if len(lengths) > 1 else 0
+    bytes_lists = ("boundary_bytes", "backward_boundary_bytes")
+    sizes = [len(numbers) for path, numbers in given_lists(plan) if path[-1] in bytes_lists]
+    return max(sizes, default=0)

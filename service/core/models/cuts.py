@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from service.core.amounts import Amount, total
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.graph import Model
-from service.core.models.sizes import BatchShape, TensorBytes, tensor_bytes
+from service.core.models.sizes import BatchShape, tensor_bytes
 
 __all__ = ["MAX_CROSSINGS", "CrossingTensor", "Cut", "SkipRouting", "cut_model"]
 
@@ -31,8 +32,8 @@ class CrossingTensor:
     name: str
     produced_stage: int
     consumed_stages: tuple[int, ...]
-    forward_bytes: int
-    backward_bytes: int  # of its gradient; 0 when it needs none
+    forward_bytes: Amount
+    backward_bytes: Amount  # of its gradient; 0 when it needs none
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +45,20 @@ class Cut:
     tensors: tuple[CrossingTensor, ...]
 
     @property
-    def forward_bytes(self) -> int:
+    def forward_bytes(self) -> Amount:
         """Bytes of one rank pair and one microbatch, forward."""
-        return sum(tensor.forward_bytes for tensor in self.tensors)
+        return total(*(tensor.forward_bytes for tensor in self.tensors))
 
     @property
-    def backward_bytes(self) -> int:
+    def backward_bytes(self) -> Amount:
         """Bytes of one rank pair and one microbatch, backward."""
-        return sum(tensor.backward_bytes for tensor in self.tensors)
+        return total(*(tensor.backward_bytes for tensor in self.tensors))
 
 
 def cut_model(
     model: Model,
     stage_of_layer: Sequence[int],
-    batch: BatchShape,
+    batches: Sequence[BatchShape],
     routing: SkipRouting = SkipRouting.RELAY,
     *,
     with_gradients: bool = True,
@@ -65,6 +66,7 @@ def cut_model(
     """The boundaries of a partition, ordered by (source, target).
 
     `stage_of_layer` gives the stage of each layer position; no tensor goes to an earlier stage.
+    `batches` has the shape of a microbatch of each size class.
     Under `relay` there is one cut for each two neighbouring stages (possibly with no tensor), and
     s|s+1 carries what is produced at or before s and consumed after s. Under `direct` there is one
     cut for each stage pair with a tensor between them. Either way a tensor crosses a cut once,
@@ -72,14 +74,15 @@ def cut_model(
     is at every stage that consumes them. Without gradients nothing goes back: backward bytes are 0.
 
     Raises `InvalidInput` with every fault of sizes (paths into a plan document), and when more
-    than `MAX_CROSSINGS` tensors would have to be listed.
+    than `MAX_CROSSINGS` tensors would have to be listed, each in every size class.
     """
     travels = _travels(model, stage_of_layer)
     crossings = sum(_listed(source, targets, routing) for _, source, targets in travels)
-    if crossings > MAX_CROSSINGS:
-        detail = f"{crossings} crossings of tensors; at most {MAX_CROSSINGS} can be listed"
+    if crossings * len(batches) > MAX_CROSSINGS:
+        of = f" of {len(batches)} sizes" * (len(batches) > 1)
+        detail = f"{crossings} crossings of tensors{of}; at most {MAX_CROSSINGS} can be listed"
         raise InvalidInput([Fault(FaultCode.WORK_BUDGET, ("partition",), detail)])
-    sizes = _sizes(model, [index for index, _, _ in travels], batch)
+    sizes = _sizes(model, [index for index, _, _ in travels], batches)
 
     tensors: dict[tuple[int, int], list[CrossingTensor]] = {}
     if routing is SkipRouting.RELAY:
@@ -101,8 +104,8 @@ def cut_model(
                     name=model.tensors[index].name,
                     produced_stage=source,
                     consumed_stages=carried_for,
-                    forward_bytes=sizes[index].forward,
-                    backward_bytes=sizes[index].backward if with_gradients else 0,
+                    forward_bytes=sizes[index][0],
+                    backward_bytes=sizes[index][1] if with_gradients else 0,
                 )
             )
     return tuple(Cut(*edge, tuple(tensors[edge])) for edge in sorted(tensors))
@@ -133,15 +136,23 @@ def _listed(source: int, targets: Sequence[int], routing: SkipRouting) -> int:
     return sum(target - source for target in targets)
 
 
-def _sizes(model: Model, indices: Sequence[int], batch: BatchShape) -> dict[int, TensorBytes]:
+def _sizes(
+    model: Model, indices: Sequence[int], batches: Sequence[BatchShape]
+) -> dict[int, tuple[Amount, Amount]]:
+    """Bytes of each tensor and of its gradient."""
     sizes = {}
     faults: dict[tuple[FaultCode, object], list[Fault]] = {}
     for index in indices:
-        size = tensor_bytes(model.tensors[index], batch)
-        if isinstance(size, Fault):
-            faults.setdefault((size.code, size.path), []).append(size)
-        else:
-            sizes[index] = size
+        found = []
+        for batch in batches:
+            size = tensor_bytes(model.tensors[index], batch)
+            if isinstance(size, Fault):
+                faults.setdefault((size.code, size.path), []).append(size)
+            else:
+                found.append(size)
+        if len(found) == len(batches):
+            forward, backward = tuple(s.forward for s in found), tuple(s.backward for s in found)
+            sizes[index] = total(forward), total(backward)
     if faults:
         raise InvalidInput(_merged(same) for same in faults.values())
     return sizes

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from service.core.errors import Fault, FaultCode
+from service.core.errors import Fault, FaultCode, Path
 from service.core.models.graph import Symbol, Tensor
 
 __all__ = ["BatchShape", "TensorBytes", "tensor_bytes"]
@@ -11,13 +11,17 @@ __all__ = ["BatchShape", "TensorBytes", "tensor_bytes"]
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """One microbatch of one data-parallel replica, and the degrees its tensors are split over."""
+    """One microbatch of one data-parallel replica, and the degrees its tensors are split over.
+
+    `lengths_differ` says that other microbatches of the iteration have other sequence lengths.
+    """
 
     microbatch_size: int
     sequence_length: int | None = None
     context: int = 1
     tensor: int = 1
     sequence_parallel: bool = False
+    lengths_differ: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,11 @@ def _split_sequence(name: str, batch: BatchShape) -> int | Fault:
     return share
 
 
+def _length_path(batch: BatchShape) -> Path:
+    differ = batch.lengths_differ
+    return ("workload", "microbatch_sequence_lengths" if differ else "sequence_length")
+
+
 def _recorded_bytes(tensor: Tensor, batch: BatchShape) -> TensorBytes | Fault:
     recorded = tensor.recorded
     if recorded is None:
@@ -96,7 +105,13 @@ def _recorded_bytes(tensor: Tensor, batch: BatchShape) -> TensorBytes | Fault:
             f"the bytes of tensor {tensor.name!r} were recorded at sequence_length "
             f"{recorded.sequence_length}: plan with that length"
         )
-        return Fault(FaultCode.INCONSISTENT, ("workload", "sequence_length"), detail)
+        return Fault(FaultCode.INCONSISTENT, _length_path(batch), detail)
+    if recorded.sequence_length is None and batch.lengths_differ:
+        detail = (
+            f"the bytes of tensor {tensor.name!r} were recorded without a sequence_length, so what "
+            "they are at several is unknown: plan with one, or give its `shape`"
+        )
+        return Fault(FaultCode.INCONSISTENT, _length_path(batch), detail)
     if batch.context > 1:
         detail = (
             f"the bytes of tensor {tensor.name!r} were recorded without a shape and can't be split "

@@ -1,17 +1,17 @@
 """What each boundary carries, over which physical paths, and how long that takes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 
+from service.core.amounts import Amount, SizeClasses, at_class, combine, largest
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
-from service.core.models.cuts import Cut
+from service.core.plans.given import read_seconds
+from service.core.plans.payloads import MAX_BYTES, Payload
 from service.core.plans.placement import Layout
 from service.core.plans.plan import (
     Boundary,
-    CrossingTensor,
-    GivenStage,
     Placed,
     RankPair,
     TransferOrigin,
@@ -20,28 +20,15 @@ from service.core.schedules.shape import Placement as StagePlacement
 from service.core.topology.bounds import transfer_lower_bound_seconds, transfer_prediction_seconds
 from service.core.topology.cluster import Cluster
 from service.core.topology.paths import PathFinder, PhysicalPath
-from service.core.units import MAX_SECONDS, PICOSECONDS_PER_SECOND, to_picoseconds, to_seconds
+from service.core.units import MAX_SECONDS, PICOSECONDS_PER_SECOND, to_seconds
 
-__all__ = ["MAX_RANK_PAIRS", "PathCounts", "Payload", "cut_payloads", "given_payloads", "price"]
+__all__ = ["MAX_PRICED_SIZES", "MAX_RANK_PAIRS", "PathCounts", "price"]
 
 # Rank pairs over all boundaries of one plan. Each is a line of the answer.
 MAX_RANK_PAIRS = 8192
 
-_MAX_BYTES = 2**53 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """What stage `source` and stage `target` exchange for one microbatch, by rank pair."""
-
-    source: int
-    target: int
-    tensors: tuple[CrossingTensor, ...] | None
-    forward_bytes: int | None
-    backward_bytes: int | None
-    forward_seconds: float | None = None  # stated by the plan
-    backward_seconds: float | None = None
-    path: Path = ()  # where the plan states it
+# Sizes of messages that differ among microbatches, over all rank pairs: each is priced twice.
+MAX_PRICED_SIZES = 100_000
 
 
 @dataclass(slots=True)
@@ -53,56 +40,6 @@ class PathCounts:
     with_assumed_bandwidth: int = 0
     given_below_assumed_bound: int = 0
     unreachable: list[RankPair] = field(default_factory=list)
-
-
-def given_payloads(stages: Sequence[GivenStage], *, backward: bool) -> list[Payload]:
-    """Boundaries between neighbouring stages, as the plan states them.
-
-    Backward bytes and times default to the forward ones; without a backward they are 0.
-    """
-    payloads = []
-    for number, stage in enumerate(stages[:-1]):
-        back_bytes, back_seconds = stage.backward_boundary_bytes, stage.backward_transfer_seconds
-        if back_bytes is None:
-            back_bytes = stage.boundary_bytes
-        if back_seconds is None:
-            back_seconds = stage.transfer_seconds
-        if not backward:
-            back_bytes = 0
-            back_seconds = None if back_seconds is None else 0.0
-        payloads.append(
-            Payload(
-                source=number,
-                target=number + 1,
-                tensors=None,
-                forward_bytes=stage.boundary_bytes,
-                backward_bytes=back_bytes,
-                forward_seconds=stage.transfer_seconds,
-                backward_seconds=back_seconds,
-                path=("costs", "stages", number),
-            )
-        )
-    return payloads
-
-
-def cut_payloads(cuts: Sequence[Cut]) -> list[Payload]:
-    """Boundaries of a partitioned model. Raises `InvalidInput` for bytes beyond 2**53 - 1."""
-    faults = []
-    payloads = []
-    for cut in cuts:
-        payload = Payload(
-            cut.source, cut.target, cut.tensors, cut.forward_bytes, cut.backward_bytes
-        )
-        if max(cut.forward_bytes, cut.backward_bytes) > _MAX_BYTES:
-            detail = (
-                f"stage {cut.source} would send stage {cut.target} more than {_MAX_BYTES} bytes "
-                "for one microbatch"
-            )
-            faults.append(Fault(FaultCode.OUT_OF_RANGE, ("partition",), detail))
-        payloads.append(payload)
-    if faults:
-        raise InvalidInput(faults)
-    return payloads
 
 
 @lru_cache(maxsize=16)
@@ -117,6 +54,7 @@ def price(
     placement: Sequence[Placed],
     stage_ranks: StagePlacement,
     cluster: Cluster | None,
+    sizes: SizeClasses,
 ) -> tuple[tuple[Boundary, ...], PathCounts]:
     """Each boundary with its rank pairs and times; what the paths rest on.
 
@@ -126,13 +64,15 @@ def price(
     Stages of one rank hand everything on at once.
 
     Raises `InvalidInput` with every fault: pairs without a path, given times that the physical
-    path can't reach, times out of range, more than `MAX_RANK_PAIRS` pairs.
+    path can't reach, times out of range, more than `MAX_RANK_PAIRS` pairs, more than
+    `MAX_PRICED_SIZES` sizes of their messages, more than 2**53 - 1 bytes in an iteration.
     """
     replicas = ranks.world_size // ranks.pipeline.degree
     pairs = len(payloads) * len(stage_ranks) * replicas
     if pairs > MAX_RANK_PAIRS:
         detail = f"{pairs} rank pairs over all boundaries; at most {MAX_RANK_PAIRS} are priced"
         raise InvalidInput([Fault(FaultCode.WORK_BUDGET, ("parallelism",), detail)])
+    _check_sizes(payloads, sizes, len(stage_ranks), replicas)
     finder = None if cluster is None else _path_finder(cluster)
     counts = PathCounts()
     faults: list[Fault] = []
@@ -151,6 +91,7 @@ def price(
             ),
             placement,
             finder,
+            sizes,
             counts,
             faults,
         )
@@ -169,6 +110,36 @@ def price(
     if faults:
         raise InvalidInput(faults)
     return boundaries, counts
+
+
+def _check_sizes(
+    payloads: Sequence[Payload], sizes: SizeClasses, directions: int, replicas: int
+) -> None:
+    """Refuse more sizes than are priced, and more bytes than JSON carries exactly."""
+    given = [(payload.forward_bytes, payload.backward_bytes) for payload in payloads]
+    priced = (
+        directions
+        * replicas
+        * sum(len(size) for of_payload in given for size in of_payload if isinstance(size, tuple))
+    )
+    if priced > MAX_PRICED_SIZES:
+        detail = (
+            f"{priced} sizes of messages over all boundaries and rank pairs; at most "
+            f"{MAX_PRICED_SIZES} are priced: fewer microbatches that differ, or fewer ranks"
+        )
+        raise InvalidInput([Fault(FaultCode.WORK_BUDGET, ("workload", "microbatches"), detail)])
+    sent = replicas * sum(
+        sizes.spread(size, direction, directions).total
+        for of_payload in given
+        for size in of_payload
+        if size is not None
+        for direction in range(directions)
+    )
+    if sent > MAX_BYTES:
+        detail = (
+            f"{sent} bytes cross all boundaries in one iteration; at most {MAX_BYTES} are counted"
+        )
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("workload", "microbatches"), detail)])
 
 
 def _local(payload: Payload, direction: int) -> Boundary:
@@ -194,13 +165,14 @@ def _boundary(
     rank_pairs: Sequence[tuple[int, int]],
     placement: Sequence[Placed],
     finder: PathFinder | None,
+    sizes: SizeClasses,
     counts: PathCounts,
     faults: list[Fault],
 ) -> Boundary:
-    forward_given = _given(payload.forward_seconds, payload.path, "transfer_seconds", faults)
-    backward_given = _given(
-        payload.backward_seconds, payload.path, "backward_transfer_seconds", faults
-    )
+    there = (*payload.path, "transfer_seconds")
+    back = (*payload.path, payload.backward_field)
+    forward_given = read_seconds(payload.forward_seconds, there, sizes, faults)
+    backward_given = read_seconds(payload.backward_seconds, back, sizes, faults)
     pairs = tuple(
         _pair(
             payload,
@@ -219,14 +191,16 @@ def _boundary(
     else:
         origin = TransferOrigin.ASSUMED_ZERO
     forward = _direction(
-        (*payload.path, "transfer_seconds"),
+        there,
+        sizes,
         forward_given,
         [(p.forward_picoseconds, p.forward_bound_picoseconds, p.forward_path) for p in pairs],
         counts,
         faults,
     )
     backward = _direction(
-        (*payload.path, "backward_transfer_seconds"),
+        back,
+        sizes,
         backward_given,
         [(p.backward_picoseconds, p.backward_bound_picoseconds, p.backward_path) for p in pairs],
         counts,
@@ -248,20 +222,9 @@ def _boundary(
     )
 
 
-def _given(seconds: float | None, path: Path, field: str, faults: list[Fault]) -> int | None:
-    """A time that the plan states, in picoseconds."""
-    if seconds is None:
-        return None
-    try:
-        return to_picoseconds(seconds, (*path, field))
-    except InvalidInput as invalid:
-        faults += invalid.faults
-        return None
-
-
 def _pair(
     payload: Payload,
-    given: tuple[int | None, int | None],
+    given: tuple[Amount | None, Amount | None],
     source: Placed,
     target: Placed,
     finder: PathFinder | None,
@@ -290,7 +253,7 @@ def _pair(
 
 
 def _count(
-    pair: RankPair, payload: Payload, given: tuple[int | None, int | None], counts: PathCounts
+    pair: RankPair, payload: Payload, given: tuple[Amount | None, Amount | None], counts: PathCounts
 ) -> None:
     """Count what the pair's bounds, and the times taken from its paths, rest on."""
     used = [
@@ -306,41 +269,50 @@ def _count(
     counts.without_effective += any(path.links_without_effective for path, prices in used if prices)
 
 
-def _lower_bound(path: PhysicalPath | None, message_bytes: int | None) -> int | None:
+def _lower_bound(path: PhysicalPath | None, message_bytes: Amount | None) -> Amount | None:
     """Rounded as predictions are, so that rounding puts none of them below it."""
     if path is None or message_bytes is None:
         return None
-    # Nothing to send is no message: not even latency is paid.
-    if not message_bytes:
-        return 0
-    seconds = Fraction(transfer_lower_bound_seconds(path, message_bytes))
-    return round(seconds * PICOSECONDS_PER_SECOND)
+
+    def least(size: int) -> int:
+        # Nothing to send is no message: not even latency is paid.
+        if not size:
+            return 0
+        return round(Fraction(transfer_lower_bound_seconds(path, size)) * PICOSECONDS_PER_SECOND)
+
+    return combine(least, message_bytes)
 
 
 def _prediction(
-    path: PhysicalPath | None, message_bytes: int | None, given: int | None
-) -> int | None:
+    path: PhysicalPath | None, message_bytes: Amount | None, given: Amount | None
+) -> Amount | None:
     """To the nearest picosecond; a short time counts as one instead of being refused."""
     if given is not None or path is None or message_bytes is None:
         return given
-    if not message_bytes:
-        return 0
-    seconds = Fraction(transfer_prediction_seconds(path, message_bytes))
-    return round(seconds * PICOSECONDS_PER_SECOND) or int(seconds > 0)
+
+    def expected(size: int) -> int:
+        if not size:
+            return 0
+        seconds = Fraction(transfer_prediction_seconds(path, size))
+        return round(seconds * PICOSECONDS_PER_SECOND) or int(seconds > 0)
+
+    return combine(expected, message_bytes)
 
 
 def _direction(
     where: Path,
-    given: int | None,
-    pairs: Sequence[tuple[int | None, int | None, PhysicalPath | None]],
+    sizes: SizeClasses,
+    given: Amount | None,
+    pairs: Sequence[tuple[Amount | None, Amount | None, PhysicalPath | None]],
     counts: PathCounts,
     faults: list[Fault],
-) -> tuple[int, int]:
+) -> tuple[Amount, Amount]:
     """Predicted and least picoseconds of one direction: those of the slowest pair."""
-    predicted = max((time for time, _, _ in pairs if time is not None), default=0)
-    if predicted > MAX_SECONDS * PICOSECONDS_PER_SECOND:
+    predicted = _slowest(time for time, _, _ in pairs if time is not None)
+    most = largest(predicted)
+    if most > MAX_SECONDS * PICOSECONDS_PER_SECOND:
         detail = (
-            f"the bytes of a boundary would take {to_seconds(predicted):g} s on their path; at "
+            f"the bytes of a boundary would take {to_seconds(most):g} s on their path; at "
             f"most {MAX_SECONDS:g} s are counted"
         )
         faults.append(Fault(FaultCode.OUT_OF_RANGE, ("topology",), detail))
@@ -350,14 +322,38 @@ def _direction(
         return predicted, predicted
     if given is not None:
         firm = [item for item in bounds if not item[1].has_assumed_bandwidth]
-        bound, path = max(firm, key=lambda item: item[0], default=(0, None))
-        if path is not None and given < bound:
-            narrowest = f", where {path.bottleneck.name} is narrowest" if path.bottleneck else ""
-            detail = (
-                f"{to_seconds(given)!r} s is less than the bytes take at least from {path.source} "
-                f"to {path.target}: {to_seconds(bound)!r} s{narrowest}"
-            )
-            faults.append(Fault(FaultCode.INCONSISTENT, where, detail))
-    least = max(bound for bound, _ in bounds)
-    counts.given_below_assumed_bound += predicted < least
-    return predicted, min(predicted, least)
+        faults += _below_bounds(where, sizes, given, firm)
+    least = _slowest(bound for bound, _ in bounds)
+    counts.given_below_assumed_bound += any(
+        at_class(predicted, number) < at_class(least, number) for number in range(sizes.count)
+    )
+    return predicted, combine(min, predicted, least)
+
+
+def _slowest(times: Iterable[Amount]) -> Amount:
+    return combine(lambda *of_pairs: max(of_pairs), 0, *times)
+
+
+def _below_bounds(
+    where: Path,
+    sizes: SizeClasses,
+    given: Amount,
+    bounds: Sequence[tuple[Amount, PhysicalPath]],
+) -> Iterator[Fault]:
+    """Given times that the bytes can't be moved in; of alike microbatches the first is named."""
+    for number, microbatch in enumerate(sizes.first if bounds else ()):
+        stated = at_class(given, number)
+        bound, path = max(
+            ((at_class(least, number), path) for least, path in bounds), key=lambda item: item[0]
+        )
+        if stated >= bound:
+            continue
+        narrowest = f", where {path.bottleneck.name} is narrowest" if path.bottleneck else ""
+        detail = (
+            f"{to_seconds(stated)!r} s is less than the bytes take at least from {path.source} "
+            f"to {path.target}: {to_seconds(bound)!r} s{narrowest}"
+        )
+        listed = isinstance(given, tuple)
+        yield Fault(FaultCode.INCONSISTENT, (*where, microbatch) if listed else where, detail)
+        if not listed:
+            return

@@ -6,7 +6,7 @@ from service.core.plans.partition import check_partition
 from service.core.plans.placement import check_order
 from service.core.plans.plan import Plan
 from service.core.plans.schedule import check_schedule, pair_mode, plan_shape, stage_count
-from service.core.plans.workload import resolve_batch
+from service.core.plans.workload import resolve_batch, size_classes
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
 from service.core.schedules.program import RecomputeMode
@@ -18,15 +18,16 @@ def check_plan(plan: Plan) -> list[Fault]:
     """Every fault that can be told without topology, model and profile."""
     of_schedule = check_schedule(plan)
     faults = [*check_form(plan), *of_schedule, *check_order(plan.placement, plan.degrees)]
+    sizes = size_classes(plan)
     try:
-        resolve_batch(plan)
+        resolve_batch(plan, sizes)
     except InvalidInput as invalid:
         faults += invalid.faults
     if plan.schedule.order is not None and not of_schedule:
         faults += _check_order_runs(plan)
     if plan.stages is not None and not (of_schedule and plan.schedule.order):
         try:
-            given_stages(plan)
+            given_stages(plan, sizes)
         except InvalidInput as invalid:
             faults += invalid.faults
     return faults

@@ -1,10 +1,18 @@
 """What one microbatch costs on each stage: stated by the plan, or summed from a profile."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from service.core.amounts import Amount, SizeClasses, total
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.models.graph import Model
-from service.core.plans.given import check_boundary, check_deltas, check_pairs
+from service.core.plans.given import (
+    check_boundary,
+    check_deltas,
+    check_pairs,
+    read_bytes,
+    read_deltas,
+    read_seconds,
+)
 from service.core.plans.plan import GivenStage, Plan, Provenance, ResolvedStage
 from service.core.plans.schedule import (
     has_backward,
@@ -14,7 +22,6 @@ from service.core.plans.schedule import (
     stage_ranks,
 )
 from service.core.profiles.profile import LayerCost, Point, Profile, Recompute
-from service.core.units import to_picoseconds
 
 __all__ = ["FREE", "given_stages", "layer_costs", "measured_stages"]
 
@@ -30,8 +37,10 @@ FREE = LayerCost(
 )
 
 
-def given_stages(plan: Plan) -> tuple[ResolvedStage, ...]:
+def given_stages(plan: Plan, sizes: SizeClasses) -> tuple[ResolvedStage, ...]:
     """The stages a plan states itself, of a plan whose schedule is legal.
+
+    Lists by microbatch have an entry for each, or count as zero here.
 
     Raises `InvalidInput` with every fault: another number of stages than the schedule runs, times
     that are missing, doubled or out of range, boundary fields that have no boundary or no forward
@@ -52,37 +61,50 @@ def given_stages(plan: Plan) -> tuple[ResolvedStage, ...]:
         ranks = None
     resolved = [
         _given_stage(
-            plan, number, () if ranks is None else tuple(way[number] for way in ranks), faults
+            plan,
+            number,
+            () if ranks is None else tuple(way[number] for way in ranks),
+            sizes,
+            faults,
         )
         for number in range(len(stages))
     ]
     if plan_family(plan).has_pairs and not faults:
-        faults += check_pairs(plan, resolved)
+        faults += check_pairs(plan, resolved, sizes)
     if faults:
         raise InvalidInput(faults)
     return tuple(resolved)
 
 
 def _given_stage(
-    plan: Plan, number: int, ranks: tuple[int, ...], faults: list[Fault]
+    plan: Plan, number: int, ranks: tuple[int, ...], sizes: SizeClasses, faults: list[Fault]
 ) -> ResolvedStage:
     stages = plan.stages or ()
     stage = stages[number]
     path = ("costs", "stages", number)
-    forward = _picoseconds(stage, "forward_seconds", path, faults)
-    backward, halves, recompute, pair = 0, None, 0, None
+
+    def picoseconds(field: str) -> Amount:
+        return read_seconds(getattr(stage, field), (*path, field), sizes, faults) or 0
+
+    forward = picoseconds("forward_seconds")
+    backward: Amount = 0
+    recompute: Amount = 0
+    halves = pair = None
     if has_backward(plan):
-        backward, halves = _given_backward(stage, path, faults, split=splits_backward(plan))
-        recompute = _picoseconds(stage, "recompute_seconds", path, faults)
+        backward, halves = _given_backward(
+            stage, path, picoseconds, faults, split=splits_backward(plan)
+        )
+        recompute = picoseconds("recompute_seconds")
         if plan.recompute != Recompute.NONE.value and stage.recompute_seconds is None:
             detail = f"recompute is {plan.recompute}: say how long it takes on this stage"
             here = (*path, "recompute_seconds")
             faults.append(Fault(FaultCode.MISSING_FIELD, here, detail))
     if stage.pair_seconds is not None:
-        pair = _picoseconds(stage, "pair_seconds", path, faults)
+        pair = picoseconds("pair_seconds")
     faults += check_boundary(stage, path, last=number == len(stages) - 1)
-    faults += check_deltas(stage, path)
-    deltas = stage.activation_deltas
+    deltas = read_deltas(stage.activation_deltas, sizes)
+    faults += check_deltas(stage, deltas, path, sizes)
+    kept = read_bytes(stage.activation_bytes, sizes)
     return ResolvedStage(
         stage=number,
         ranks=ranks,
@@ -93,26 +115,20 @@ def _given_stage(
         backward_weight_picoseconds=None if halves is None else halves[1],
         recompute_picoseconds=recompute,
         pair_picoseconds=pair,
-        activation_bytes=stage.activation_bytes if deltas is None else deltas.forward_bytes,
+        activation_bytes=kept if deltas is None else deltas.forward_bytes,
         activation_deltas=deltas,
         provenance=Provenance.GIVEN,
     )
 
 
-def _picoseconds(stage: GivenStage, field: str, path: Path, faults: list[Fault]) -> int:
-    seconds = getattr(stage, field)
-    if seconds is None:
-        return 0
-    try:
-        return to_picoseconds(seconds, (*path, field))
-    except InvalidInput as invalid:
-        faults += invalid.faults
-        return 0
-
-
 def _given_backward(
-    stage: GivenStage, path: Path, faults: list[Fault], *, split: bool
-) -> tuple[int, tuple[int, int] | None]:
+    stage: GivenStage,
+    path: Path,
+    picoseconds: Callable[[str], Amount],
+    faults: list[Fault],
+    *,
+    split: bool,
+) -> tuple[Amount, tuple[Amount, Amount] | None]:
     """The whole backward, and its two halves where they are given."""
     halves = ("backward_input_seconds", "backward_weight_seconds")
     given = [half for half in halves if getattr(stage, half) is not None]
@@ -125,7 +141,7 @@ def _given_backward(
             detail = f"the schedule splits the backward: give {' and '.join(halves)} in its place"
             here = (*path, "backward_seconds")
             faults.append(Fault(FaultCode.MISSING_FIELD, here, detail))
-        return _picoseconds(stage, "backward_seconds", path, faults), None
+        return picoseconds("backward_seconds"), None
     if not given:
         either = "" if split else "backward_seconds, or "
         detail = f"the schedule has a backward: give {either}{' and '.join(halves)}"
@@ -135,8 +151,9 @@ def _given_backward(
         if given and half not in given:
             detail = f"{given[0]} is half of the backward: give this too"
             faults.append(Fault(FaultCode.MISSING_FIELD, (*path, half), detail))
-    found = [_picoseconds(stage, half, path, faults) for half in halves]
-    return sum(found), (found[0], found[1]) if len(given) == 2 else None
+    of_inputs, of_weights = (picoseconds(half) for half in halves)
+    both = (of_inputs, of_weights) if len(given) == 2 else None
+    return total(of_inputs, of_weights), both
 
 
 def layer_costs(plan: Plan, model: Model, profile: Profile, point: Point) -> list[LayerCost]:
@@ -179,11 +196,12 @@ def layer_costs(plan: Plan, model: Model, profile: Profile, point: Point) -> lis
 
 
 def measured_stages(
-    plan: Plan, model: Model, stage_of_layer: Sequence[int], costs: Sequence[LayerCost]
+    plan: Plan, model: Model, stage_of_layer: Sequence[int], costs: Sequence[Sequence[LayerCost]]
 ) -> tuple[ResolvedStage, ...]:
     """Sums over the layers of each stage; exact, as they are whole picoseconds.
 
-    Activation bytes of a stage are known when those of all its layers are.
+    `costs` has those of each layer for each size class of the microbatches. Activation bytes of a
+    stage are known when those of all its layers are.
     """
     layers: list[list[int]] = [[] for _ in range(max(stage_of_layer) + 1)]
     for position, stage in enumerate(stage_of_layer):
@@ -192,27 +210,23 @@ def measured_stages(
     ranks = stage_ranks(plan) or ()
     stages = []
     for stage, held in enumerate(layers):
-        parts = [costs[position] for position in held]
+        parts = [[of_class[position] for position in held] for of_class in costs]
+
+        def known(field: str, parts: list[list[LayerCost]] = parts) -> Amount | None:
+            return _sum_if_known(parts, field)
+
         stages.append(
             ResolvedStage(
                 stage=stage,
                 ranks=tuple(way[stage] for way in ranks),
                 layers=tuple(model.layers[position].name for position in held),
-                forward_picoseconds=sum(part.forward_picoseconds for part in parts),
-                backward_picoseconds=sum(part.backward_picoseconds or 0 for part in parts)
-                if backward
-                else 0,
-                backward_input_picoseconds=_sum_if_known(
-                    [part.backward_input_picoseconds for part in parts]
-                ),
-                backward_weight_picoseconds=_sum_if_known(
-                    [part.backward_weight_picoseconds for part in parts]
-                ),
-                recompute_picoseconds=sum(part.recompute_picoseconds for part in parts)
-                if backward
-                else 0,
+                forward_picoseconds=known("forward_picoseconds") or 0,
+                backward_picoseconds=(known("backward_picoseconds") or 0) if backward else 0,
+                backward_input_picoseconds=known("backward_input_picoseconds"),
+                backward_weight_picoseconds=known("backward_weight_picoseconds"),
+                recompute_picoseconds=(known("recompute_picoseconds") or 0) if backward else 0,
                 pair_picoseconds=None,
-                activation_bytes=_sum_if_known([part.saved_activation_bytes for part in parts]),
+                activation_bytes=known("saved_activation_bytes"),
                 activation_deltas=None,
                 provenance=Provenance.MEASURED,
             )
@@ -220,6 +234,12 @@ def measured_stages(
     return tuple(stages)
 
 
-def _sum_if_known(parts: Sequence[int | None]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+def _sum_if_known(parts: Sequence[Sequence[LayerCost]], field: str) -> Amount | None:
+    """Over the layers of a stage, class by class; None where it is not known of every layer."""
+    sums = []
+    for of_class in parts:
+        found = [getattr(part, field) for part in of_class]
+        if None in found:
+            return None
+        sums.append(sum(found))
+    return total(tuple(sums))

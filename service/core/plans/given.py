@@ -1,12 +1,68 @@
-"""What can be wrong with the stages that a plan states itself, beyond single times."""
+"""What a plan states of its stages, read as amounts, and what can be wrong with it."""
 
 from collections.abc import Sequence
 
-from service.core.errors import Fault, FaultCode, Path
-from service.core.plans.plan import GivenStage, Plan, ResolvedStage
-from service.core.units import to_seconds
+from service.core.amounts import Amount, SizeClasses, at_class, combine, smallest, total
+from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.plans.plan import (
+    ActivationChange,
+    GivenBytes,
+    GivenSeconds,
+    GivenStage,
+    Plan,
+    ResolvedStage,
+)
+from service.core.units import to_picoseconds, to_seconds
 
-__all__ = ["check_boundary", "check_deltas", "check_pairs"]
+__all__ = [
+    "check_boundary",
+    "check_deltas",
+    "check_pairs",
+    "read_bytes",
+    "read_deltas",
+    "read_seconds",
+]
+
+
+def read_seconds(
+    seconds: GivenSeconds | None, path: Path, sizes: SizeClasses, faults: list[Fault]
+) -> Amount | None:
+    """A time or one for each microbatch, in picoseconds; 0 where it adds to the faults.
+
+    Nothing is said of a list of the wrong length: that is told once for all lists.
+    """
+    if seconds is None:
+        return None
+    if not isinstance(seconds, tuple):
+        return _one(seconds, path, faults)
+    found = [_one(each, (*path, index), faults) for index, each in enumerate(seconds)]
+    return sizes.amount(found) if len(found) == sizes.microbatches else 0
+
+
+def _one(seconds: float, path: Path, faults: list[Fault]) -> int:
+    try:
+        return to_picoseconds(seconds, path)
+    except InvalidInput as invalid:
+        faults += invalid.faults
+        return 0
+
+
+def read_bytes(given: GivenBytes | None, sizes: SizeClasses) -> Amount | None:
+    """Bytes by size class; 0 for a list of the wrong length, which is told elsewhere."""
+    if not isinstance(given, tuple):
+        return given
+    return sizes.amount(given) if len(given) == sizes.microbatches else 0
+
+
+def read_deltas(given: ActivationChange | None, sizes: SizeClasses) -> ActivationChange | None:
+    """Signed bytes by size class."""
+    if given is None:
+        return None
+    return ActivationChange(
+        read_bytes(given.forward_bytes, sizes) or 0,
+        read_bytes(given.backward_input_bytes, sizes) or 0,
+        read_bytes(given.backward_weight_bytes, sizes) or 0,
+    )
 
 
 def check_boundary(stage: GivenStage, path: Path, *, last: bool) -> list[Fault]:
@@ -26,9 +82,13 @@ def check_boundary(stage: GivenStage, path: Path, *, last: bool) -> list[Fault]:
     return faults
 
 
-def check_deltas(stage: GivenStage, path: Path) -> list[Fault]:
-    """Deltas beside a size, and deltas that leave something behind or free what is not there."""
-    deltas = stage.activation_deltas
+def check_deltas(
+    stage: GivenStage, deltas: ActivationChange | None, path: Path, sizes: SizeClasses
+) -> list[Fault]:
+    """Deltas beside a size, and deltas that leave something behind or free what is not there.
+
+    `deltas` are those of the stage by size class; the first microbatch at fault is named.
+    """
     if deltas is None:
         return []
     here = (*path, "activation_deltas")
@@ -36,22 +96,29 @@ def check_deltas(stage: GivenStage, path: Path) -> list[Fault]:
     if stage.activation_bytes is not None:
         detail = "give either activation_bytes or activation_deltas, whose forward_bytes they are"
         faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, here, detail))
-    after_input = deltas.forward_bytes + deltas.backward_input_bytes
-    left = after_input + deltas.backward_weight_bytes
-    if left:
-        detail = f"what the forward adds is freed in the end: the three sum to 0, not {left}"
-        faults.append(Fault(FaultCode.INCONSISTENT, here, detail))
-    if deltas.forward_bytes < 0 or after_input < 0:
-        detail = "more is freed than is there: forward_bytes, then with backward_input_bytes, >= 0"
-        faults.append(Fault(FaultCode.OUT_OF_RANGE, here, detail))
+    after_input = total(deltas.forward_bytes, deltas.backward_input_bytes)
+    left = total(after_input, deltas.backward_weight_bytes)
+    least = combine(min, deltas.forward_bytes, after_input)
+    for number, microbatch in enumerate(sizes.first):
+        remains, lowest = at_class(left, number), at_class(least, number)
+        of = f" (microbatch {microbatch})" if sizes.count > 1 else ""
+        if remains and not any(fault.code is FaultCode.INCONSISTENT for fault in faults):
+            detail = f"what the forward adds is freed in the end: the three sum to 0, not {remains}"
+            faults.append(Fault(FaultCode.INCONSISTENT, here, detail + of))
+        if lowest < 0 and not any(fault.code is FaultCode.OUT_OF_RANGE for fault in faults):
+            detail = (
+                "more is freed than is there: forward_bytes, then with backward_input_bytes, >= 0"
+            )
+            faults.append(Fault(FaultCode.OUT_OF_RANGE, here, detail + of))
     return faults
 
 
-def check_pairs(plan: Plan, stages: Sequence[ResolvedStage]) -> list[Fault]:
+def check_pairs(plan: Plan, stages: Sequence[ResolvedStage], sizes: SizeClasses) -> list[Fault]:
     """Times of fused pairs: of all stages or none, and none below that of either half.
 
     The forward of stage s is paired with the backward of stage S-1-s, in a V as in two directions.
-    In an order that is written out it may be any, so only the forward is held against it.
+    In an order that is written out it may be any, so only the forward is held against it. Which
+    microbatch the backward is of is the schedule's to say, so of unequal ones the shortest counts.
     """
     given = [stage.pair_picoseconds is not None for stage in stages]
     if not any(given):
@@ -63,14 +130,19 @@ def check_pairs(plan: Plan, stages: Sequence[ResolvedStage]) -> list[Fault]:
             detail = "other stages say how long their pairs take: give this too"
             faults.append(Fault(FaultCode.MISSING_FIELD, path, detail))
             continue
-        least = stage.forward_picoseconds
+        backward = 0
         if plan.schedule.order is None:
-            partner = stages[len(stages) - 1 - stage.stage]
-            least = max(least, partner.backward_picoseconds)
-        if stage.pair_picoseconds < least:
-            detail = (
-                "a pair takes at least as long as the longer of its forward and its backward: "
-                f"{to_seconds(least)!r} s"
-            )
-            faults.append(Fault(FaultCode.INCONSISTENT, path, detail))
+            backward = smallest(stages[len(stages) - 1 - stage.stage].backward_picoseconds)
+        for number, microbatch in enumerate(sizes.first):
+            least = max(at_class(stage.forward_picoseconds, number), backward)
+            if at_class(stage.pair_picoseconds, number) < least:
+                listed = isinstance(stage.pair_picoseconds, tuple)
+                detail = (
+                    "a pair takes at least as long as the longer of its forward and its backward: "
+                    f"{to_seconds(least)!r} s"
+                )
+                where = (*path, microbatch) if listed else path
+                faults.append(Fault(FaultCode.INCONSISTENT, where, detail))
+                if not listed:
+                    break
     return faults

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from service.core.amounts import Amount, SizeClasses
 from service.core.models.cuts import CrossingTensor, SkipRouting
 from service.core.schedules.program import PairMode
 from service.core.topology.paths import PhysicalPath
@@ -13,6 +14,8 @@ __all__ = [
     "CrossingTensor",
     "Degrees",
     "Dimension",
+    "GivenBytes",
+    "GivenSeconds",
     "GivenStage",
     "Partition",
     "Placed",
@@ -80,40 +83,51 @@ class Degrees:
 class ActivationChange:
     """By how many bytes one microbatch changes what its stage keeps, at each of its operations.
 
-    Signed; they sum to zero. A whole backward changes it by the last two together.
+    Signed; they sum to zero. A whole backward changes it by the last two together. As a plan gives
+    them a tuple has a number for each microbatch, as resolved one for each size class.
     """
 
-    forward_bytes: int
-    backward_input_bytes: int
-    backward_weight_bytes: int
+    forward_bytes: Amount
+    backward_input_bytes: Amount
+    backward_weight_bytes: Amount
+
+
+# As a plan gives them: one for all microbatches, or one for each.
+GivenSeconds = float | tuple[float, ...]
+GivenBytes = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GivenStage:
     """What a plan states of one stage itself. Bytes are per rank pair and microbatch."""
 
-    forward_seconds: float
-    backward_seconds: float | None = None  # or both of the next two, whose sum it is
-    backward_input_seconds: float | None = None
-    backward_weight_seconds: float | None = None
-    recompute_seconds: float | None = None
-    pair_seconds: float | None = None  # this forward fused with the other stage's backward
-    activation_bytes: int | None = None
+    forward_seconds: GivenSeconds
+    backward_seconds: GivenSeconds | None = None  # or both of the next two, whose sum it is
+    backward_input_seconds: GivenSeconds | None = None
+    backward_weight_seconds: GivenSeconds | None = None
+    recompute_seconds: GivenSeconds | None = None
+    # This forward fused with the other stage's backward, by the microbatch of the forward.
+    pair_seconds: GivenSeconds | None = None
+    activation_bytes: GivenBytes | None = None
     activation_deltas: ActivationChange | None = None  # in place of activation_bytes
-    boundary_bytes: int | None = None
-    backward_boundary_bytes: int | None = None
-    transfer_seconds: float | None = None
-    backward_transfer_seconds: float | None = None
+    boundary_bytes: GivenBytes | None = None
+    backward_boundary_bytes: GivenBytes | None = None
+    transfer_seconds: GivenSeconds | None = None
+    backward_transfer_seconds: GivenSeconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The batch. At most one of microbatch and global batch size is given and held fixed."""
+    """The batch. At most one of microbatch and global batch size is given and held fixed.
+
+    `microbatch_sequence_lengths`, one for each microbatch, stands in place of `sequence_length`.
+    """
 
     microbatches: int
     microbatch_size: int | None = None
     global_batch_size: int | None = None
     sequence_length: int | None = None
+    microbatch_sequence_lengths: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +198,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStage:
-    """The cost of one microbatch on one stage, in whole picoseconds.
+    """The cost of one microbatch on one stage, in whole picoseconds; see `ResolvedPlan.sizes`.
 
     `ranks` are the pipeline ranks it lives on, one for each direction of the schedule. The halves
     of the backward are None where they are not known apart, `pair_picoseconds` where a pair with
@@ -194,13 +208,13 @@ class ResolvedStage:
     stage: int
     ranks: tuple[int, ...]
     layers: tuple[str, ...]
-    forward_picoseconds: int
-    backward_picoseconds: int  # 0 where the schedule has no backward
-    backward_input_picoseconds: int | None
-    backward_weight_picoseconds: int | None
-    recompute_picoseconds: int
-    pair_picoseconds: int | None
-    activation_bytes: int | None
+    forward_picoseconds: Amount
+    backward_picoseconds: Amount  # 0 where the schedule has no backward
+    backward_input_picoseconds: Amount | None
+    backward_weight_picoseconds: Amount | None
+    recompute_picoseconds: Amount
+    pair_picoseconds: Amount | None
+    activation_bytes: Amount | None
     activation_deltas: ActivationChange | None
     provenance: Provenance
 
@@ -223,10 +237,10 @@ class RankPair:
     target_device: str | None
     forward_path: PhysicalPath | None
     backward_path: PhysicalPath | None
-    forward_picoseconds: int | None
-    backward_picoseconds: int | None
-    forward_bound_picoseconds: int | None
-    backward_bound_picoseconds: int | None
+    forward_picoseconds: Amount | None
+    backward_picoseconds: Amount | None
+    forward_bound_picoseconds: Amount | None
+    backward_bound_picoseconds: Amount | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +257,13 @@ class Boundary:
     target: int
     direction: int
     tensors: tuple[CrossingTensor, ...] | None
-    forward_bytes: int | None
-    backward_bytes: int | None
+    forward_bytes: Amount | None
+    backward_bytes: Amount | None
     origin: TransferOrigin
-    forward_picoseconds: int
-    backward_picoseconds: int
-    forward_bound_picoseconds: int
-    backward_bound_picoseconds: int
+    forward_picoseconds: Amount
+    backward_picoseconds: Amount
+    forward_bound_picoseconds: Amount
+    backward_bound_picoseconds: Amount
     pairs: tuple[RankPair, ...]
 
 
@@ -263,15 +277,20 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedPlan:
-    """A plan with every number it needs, and what was assumed or left out on the way."""
+    """A plan with every number it needs, and what was assumed or left out on the way.
+
+    `sizes` says which microbatches are alike; an amount of a stage or boundary is one number for
+    all of them, or one for each of its classes.
+    """
 
     plan: Plan
+    sizes: SizeClasses
     stages: tuple[ResolvedStage, ...]
     boundaries: tuple[Boundary, ...]
     placement: tuple[Placed, ...]
     microbatch_size: int | None
     global_batch_size: int | None
     held_fixed: str | None  # "microbatch_size" or "global_batch_size"
-    sequence_length: int | None
+    sequence_length: Amount | None
     assumptions: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]

@@ -3,22 +3,18 @@
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from service.core.errors import Fault, InvalidInput
+from service.core.amounts import SizeClasses, at_class
+from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.cuts import cut_model
 from service.core.models.graph import Model
 from service.core.models.sizes import BatchShape
 from service.core.plans import statements
-from service.core.plans.boundaries import (
-    PathCounts,
-    Payload,
-    cut_payloads,
-    given_payloads,
-    price,
-)
+from service.core.plans.boundaries import PathCounts, price
 from service.core.plans.check import check_form
 from service.core.plans.costs import given_stages, layer_costs, measured_stages
 from service.core.plans.devices import expand_devices
 from service.core.plans.partition import assign_layers, check_partition
+from service.core.plans.payloads import Payload, cut_payloads, given_payloads
 from service.core.plans.placement import check_order, layout, place_ranks
 from service.core.plans.plan import (
     Boundary,
@@ -36,12 +32,15 @@ from service.core.plans.schedule import (
     stage_count,
     stage_ranks,
 )
-from service.core.plans.workload import Batch, resolve_batch
+from service.core.plans.workload import Batch, resolve_batch, size_classes
 from service.core.profiles.profile import LayerCost, Point, Profile, Recompute
 from service.core.schedules.program import PairMode
 from service.core.topology.cluster import Cluster
 
 __all__ = ["resolve"]
+
+# Costs of layers that are looked up for one plan, each at every sequence length.
+MAX_LOOKUPS = 200_000
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -87,7 +86,8 @@ def resolve(
     collector = _Collector([*check_form(plan), *of_schedule])
     attempt = collector.attempt
 
-    batch = attempt(resolve_batch, plan)
+    sizes = size_classes(plan)
+    batch = attempt(resolve_batch, plan, sizes)
     ranks, placement, idle = None, None, 0
     devices = None if cluster is None else attempt(expand_devices, cluster, plan.placement.devices)
     order_faults = check_order(plan.placement, plan.degrees)
@@ -101,27 +101,27 @@ def resolve(
 
     stages: tuple[ResolvedStage, ...] | None = None
     payloads: list[Payload] | None = None
-    costs: list[LayerCost] | None = None
+    costs: list[list[LayerCost]] | None = None
     written = plan.schedule.order is not None
     if of_schedule and written:
         pass  # without a readable order nobody knows how many stages there are
     elif plan.stages is not None:
-        stages = attempt(given_stages, plan)
-        if stages is not None:
-            payloads = given_payloads(plan.stages, backward=has_backward(plan))
+        stages = attempt(given_stages, plan, sizes)
+        if stages is not None and batch is not None:
+            payloads = given_payloads(plan.stages, sizes, backward=has_backward(plan))
     elif model is not None:
         if profile is not None and batch is not None:
-            costs = attempt(layer_costs, plan, model, profile, _point(plan, batch))
+            costs = attempt(_layer_costs, plan, model, profile, batch, sizes)
         stage_of_layer = attempt(_assign, plan, model)
         if stage_of_layer is not None and costs is not None:
             stages = measured_stages(plan, model, stage_of_layer, costs)
         if stage_of_layer is not None and batch is not None:
-            payloads = attempt(_cut, plan, model, stage_of_layer, batch)
+            payloads = attempt(_cut, plan, model, stage_of_layer, batch, sizes)
 
     priced = None
     homes = stage_ranks(plan)
     if payloads is not None and ranks is not None and placement is not None and homes is not None:
-        priced = attempt(price, payloads, ranks, placement, homes, cluster)
+        priced = attempt(price, payloads, ranks, placement, homes, cluster, sizes)
     if collector.faults:
         raise InvalidInput(dict.fromkeys(collector.faults))
     if batch is None or stages is None or placement is None or priced is None:
@@ -129,14 +129,15 @@ def resolve(
     boundaries, counts = priced
     return ResolvedPlan(
         plan=plan,
+        sizes=sizes,
         stages=stages,
         boundaries=boundaries,
         placement=placement,
         microbatch_size=batch.microbatch_size,
         global_batch_size=batch.global_batch_size,
         held_fixed=batch.held_fixed,
-        sequence_length=plan.workload.sequence_length,
-        assumptions=_assumptions(plan, batch, model, stages, boundaries, counts, idle),
+        sequence_length=batch.sequence_length,
+        assumptions=_assumptions(plan, sizes, batch, model, stages, boundaries, counts, idle),
         not_represented=_not_represented(plan, batch, stages, _once(boundaries), costs),
     )
 
@@ -153,12 +154,36 @@ def _require_references(
             raise ValueError(f"{name} is given exactly when the plan names one: {reference!r}")
 
 
-def _point(plan: Plan, batch: Batch) -> Point:
+def _layer_costs(
+    plan: Plan, model: Model, profile: Profile, batch: Batch, sizes: SizeClasses
+) -> list[list[LayerCost]]:
+    """Of each layer for each size class; every fault of every class together."""
+    if len(model.layers) * sizes.count > MAX_LOOKUPS:
+        detail = (
+            f"{sizes.count} sequence lengths of {len(model.layers)} layers; at most {MAX_LOOKUPS} "
+            "costs are looked up: use fewer different lengths"
+        )
+        path = ("workload", "microbatch_sequence_lengths")
+        raise InvalidInput([Fault(FaultCode.WORK_BUDGET, path, detail)])
+    faults: list[Fault] = []
+    costs = []
+    for number in range(sizes.count):
+        try:
+            costs.append(layer_costs(plan, model, profile, _point(plan, batch, number)))
+        except InvalidInput as invalid:
+            faults += invalid.faults
+    if faults:
+        raise InvalidInput(faults)
+    return costs
+
+
+def _point(plan: Plan, batch: Batch, number: int) -> Point:
     if batch.microbatch_size is None:
         raise ValueError("a plan with a profile has a microbatch size")
+    length = batch.rank_sequence_length
     return Point(
         microbatch_size=batch.microbatch_size,
-        sequence_length=batch.rank_sequence_length,
+        sequence_length=None if length is None else at_class(length, number),
         tensor_parallel=plan.degrees.tensor,
         recompute=Recompute(plan.recompute) if has_backward(plan) else Recompute.NONE,
     )
@@ -172,21 +197,26 @@ def _assign(plan: Plan, model: Model) -> tuple[int, ...] | None:
 
 
 def _cut(
-    plan: Plan, model: Model, stage_of_layer: tuple[int, ...], batch: Batch
+    plan: Plan, model: Model, stage_of_layer: tuple[int, ...], batch: Batch, sizes: SizeClasses
 ) -> list[Payload] | None:
     if plan.partition is None or batch.microbatch_size is None:
         return None
-    shape = BatchShape(
-        microbatch_size=batch.microbatch_size,
-        sequence_length=plan.workload.sequence_length,
-        context=plan.degrees.context,
-        tensor=plan.degrees.tensor,
-        sequence_parallel=plan.degrees.sequence_parallel,
-    )
+    length = batch.sequence_length
+    shapes = [
+        BatchShape(
+            microbatch_size=batch.microbatch_size,
+            sequence_length=None if length is None else at_class(length, number),
+            lengths_differ=sizes.count > 1,
+            context=plan.degrees.context,
+            tensor=plan.degrees.tensor,
+            sequence_parallel=plan.degrees.sequence_parallel,
+        )
+        for number in range(sizes.count)
+    ]
     cuts = cut_model(
         model,
         stage_of_layer,
-        shape,
+        shapes,
         plan.partition.skip_routing,
         with_gradients=has_backward(plan),
     )
@@ -195,6 +225,7 @@ def _cut(
 
 def _assumptions(
     plan: Plan,
+    sizes: SizeClasses,
     batch: Batch,
     model: Model | None,
     stages: tuple[ResolvedStage, ...],
@@ -216,6 +247,8 @@ def _assumptions(
                 "global_batch_size", "microbatch_size", batch.microbatch_size or 0
             )
         )
+    if sizes.count > 1:
+        said.append(statements.microbatches_differ(sizes.count))
     if not has_backward(plan):
         said.append(statements.BACKWARD_IGNORED)
         recomputed = any(stage.recompute_seconds for stage in plan.stages or ())
@@ -308,7 +341,7 @@ def _not_represented(
     batch: Batch,
     stages: tuple[ResolvedStage, ...],
     boundaries: tuple[Boundary, ...],
-    costs: list[LayerCost] | None,
+    costs: list[list[LayerCost]] | None,
 ) -> tuple[Statement, ...]:
     degrees = plan.degrees
     left_out = [statements.LOADER_TIME, statements.MEMORY, statements.ACTIVATION_BUFFERS]
@@ -322,7 +355,9 @@ def _not_represented(
             left_out.append(statements.DATA_PARALLEL_REDUCTION)
         if any(stage.recompute_picoseconds for stage in stages):
             left_out.append(statements.RECOMPUTE_TRANSIENT)
-    measured = costs is not None and all(cost.communication_known for cost in costs)
+    measured = costs is not None and all(
+        cost.communication_known for of_class in costs for cost in of_class
+    )
     if degrees.tensor > 1 and not measured:
         left_out.append(statements.TENSOR_COMMUNICATION)
     if degrees.context > 1:
@@ -341,7 +376,7 @@ def _not_represented(
         name
         for name, value in (
             ("microbatch_size or global_batch_size", batch.microbatch_size),
-            ("sequence_length", plan.workload.sequence_length),
+            ("sequence_length", batch.sequence_length),
         )
         if value is None
     ]

@@ -5,6 +5,7 @@ Codes are stable; sentences may be reworded. Constants are sentences that always
 
 from collections.abc import Sequence
 
+from service.core.amounts import Amount, largest, smallest
 from service.core.plans.plan import Statement
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "idle_devices",
     "latency_unknown",
     "local_boundaries",
+    "microbatches_differ",
     "nominal_bandwidth",
     "order_for_times",
     "tokens_unknown",
@@ -155,11 +157,14 @@ def boundary_bytes_unknown(boundaries: int) -> Statement:
     return Statement("boundary_bytes", f"the bytes over {over}: not given")
 
 
-def context_costs(length: int) -> Statement:
+def context_costs(length: Amount) -> Statement:
     """Assumption: layers of a context rank are priced as if it had its tokens alone."""
+    tokens = str(length)
+    if not isinstance(length, int):
+        tokens = f"{smallest(length)} to {largest(length)}"
     return Statement(
         "context_costs",
-        f"a context rank is priced at its own {length} tokens of each sequence; its attention to "
+        f"a context rank is priced at its own {tokens} tokens of each sequence; its attention to "
         "the tokens of other ranks costs more than that",
     )
 
@@ -205,6 +210,16 @@ def local_boundaries(boundaries: int) -> Statement:
     return Statement(
         "local_boundaries",
         f"{boundaries} {join} stages of one rank: nothing is sent, and a given time does not count",
+    )
+
+
+def microbatches_differ(classes: int) -> Statement:
+    """Assumption: the sizes stand in the order in which microbatches enter the pipeline."""
+    return Statement(
+        "microbatches_differ",
+        f"the microbatches have {classes} different sizes and run in the order given; what is said "
+        "of one is a mean over all, with the least and the most beside it; a fused pair takes the "
+        "time of its forward's microbatch",
     )
 
 

@@ -1,31 +1,77 @@
-"""The batch sizes of a plan: the one held fixed, and the one that follows."""
+"""The batch of a plan: which sizes are held fixed, which follow, which microbatches are alike."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 
-from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.plans.plan import Plan
+from service.core.amounts import Amount, SizeClasses, combine
+from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.plans.plan import ActivationChange, Degrees, GivenStage, Plan
 
-__all__ = ["Batch", "resolve_batch"]
+__all__ = ["Batch", "given_lists", "resolve_batch", "size_classes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Samples in a microbatch and in an iteration; all None when the plan states neither.
 
-    `rank_sequence_length` is what one context rank holds of each sequence, in tokens.
+    `sequence_length` is in tokens, `rank_sequence_length` what one context rank holds of each.
     """
 
     microbatch_size: int | None
     global_batch_size: int | None
     held_fixed: str | None
-    rank_sequence_length: int | None
+    sequence_length: Amount | None
+    rank_sequence_length: Amount | None
 
 
-def resolve_batch(plan: Plan) -> Batch:
+def size_classes(plan: Plan) -> SizeClasses:
+    """Which microbatches are alike in all that the plan lists by microbatch.
+
+    Lists of another length than the plan has microbatches are a fault, told elsewhere; here they
+    count for nothing.
+    """
+    count = plan.workload.microbatches
+    return SizeClasses.of(count, [of for _, of in given_lists(plan) if len(of) == count])
+
+
+def given_lists(plan: Plan) -> Iterator[tuple[Path, Sequence[float]]]:
+    """Everything that the plan lists by microbatch, and where."""
+    lengths = plan.workload.microbatch_sequence_lengths
+    if lengths is not None:
+        yield ("workload", "microbatch_sequence_lengths"), lengths
+    for number, stage in enumerate(plan.stages or ()):
+        for name, value in _fields(stage):
+            if isinstance(value, tuple):
+                yield ("costs", "stages", number, name), value
+            elif isinstance(value, ActivationChange):
+                for part, change in _fields(value):
+                    if isinstance(change, tuple):
+                        yield ("costs", "stages", number, name, part), change
+
+
+def _fields(of: GivenStage | ActivationChange) -> Iterator[tuple[str, object]]:
+    return ((field.name, getattr(of, field.name)) for field in fields(of))
+
+
+def _list_faults(plan: Plan) -> list[Fault]:
+    """Lists by microbatch that do not have an entry for each."""
+    count = plan.workload.microbatches
+    return [
+        Fault(
+            FaultCode.WRONG_LENGTH,
+            path,
+            f"one number for each of {count} microbatches, or one for all; {len(numbers)} given",
+        )
+        for path, numbers in given_lists(plan)
+        if len(numbers) != count
+    ]
+
+
+def resolve_batch(plan: Plan, sizes: SizeClasses) -> Batch:
     """global_batch_size = microbatch_size x microbatches x data.
 
     Raises `InvalidInput` with every fault: both sizes given, none where a profile prices the plan,
-    and degrees that do not divide what they split.
+    lists of the wrong length, and degrees that do not divide what they split.
     """
     work, degrees = plan.workload, plan.degrees
     faults = []
@@ -51,24 +97,40 @@ def resolve_batch(plan: Plan) -> Batch:
         detail = "a profile is asked for one shape: give microbatch_size or global_batch_size"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("workload", "microbatch_size"), detail))
 
-    length, rest = work.sequence_length, 0
-    if length is not None:
-        length, rest = divmod(length, degrees.context)
-        if rest:
-            detail = (
-                f"sequence_length {work.sequence_length} must be a multiple of context "
-                f"{degrees.context}"
-            )
-            faults.append(Fault(FaultCode.INDIVISIBLE, ("parallelism", "context"), detail))
-        elif degrees.sequence_parallel and length % degrees.tensor:
-            detail = (
-                f"sequence_length / context = {length} must be a multiple of tensor "
-                f"{degrees.tensor} under sequence_parallel"
-            )
-            faults.append(Fault(FaultCode.INDIVISIBLE, ("parallelism", "tensor"), detail))
-    elif degrees.context > 1 and plan.profile is not None:
+    faults += _list_faults(plan)
+    length: Amount | None = work.sequence_length
+    lengths = work.microbatch_sequence_lengths
+    if lengths is not None:
+        if length is not None:
+            detail = "give sequence_length, or microbatch_sequence_lengths in its place"
+            path = ("workload", "microbatch_sequence_lengths")
+            faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, path, detail))
+        length = sizes.amount(lengths) if len(lengths) == work.microbatches else None
+    elif length is None and degrees.context > 1 and plan.profile is not None:
         detail = "context splits sequences: say how long they are"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("workload", "sequence_length"), detail))
+    of_rank = None
+    if length is not None:
+        of_rank = combine(lambda tokens: tokens // degrees.context, length)
+        for tokens in sorted({length} if isinstance(length, int) else set(length)):
+            faults += _split_faults(tokens, degrees)
     if faults:
         raise InvalidInput(faults)
-    return Batch(microbatch_size, global_batch_size, held_fixed, length)
+    return Batch(microbatch_size, global_batch_size, held_fixed, length, of_rank)
+
+
+def _split_faults(sequence_length: int, degrees: Degrees) -> list[Fault]:
+    """Degrees that do not divide the tokens they split."""
+    length, rest = divmod(sequence_length, degrees.context)
+    if rest:
+        detail = (
+            f"sequence_length {sequence_length} must be a multiple of context {degrees.context}"
+        )
+        return [Fault(FaultCode.INDIVISIBLE, ("parallelism", "context"), detail)]
+    if degrees.sequence_parallel and length % degrees.tensor:
+        detail = (
+            f"sequence_length / context = {length} must be a multiple of tensor {degrees.tensor} "
+            "under sequence_parallel"
+        )
+        return [Fault(FaultCode.INDIVISIBLE, ("parallelism", "tensor"), detail)]
+    return []

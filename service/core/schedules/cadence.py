@@ -8,6 +8,7 @@ from math import lcm
 import numpy as np
 import numpy.typing as npt
 
+from service.core.amounts import Spread, repeat_of
 from service.core.schedules.build import with_microbatches
 from service.core.schedules.catalogue import schedule_family
 from service.core.schedules.cycle_ratio import maximum_cycle_ratio
@@ -41,9 +42,8 @@ _BACKWARDS = frozenset(OpKind) - {OpKind.FORWARD, OpKind.RECOMPUTE}
 class StageCadence:
     """What one stage does for one microbatch, in picoseconds; zero where the schedule has none.
 
-    Means over the microbatches; `least_work` and `most_work` are those of the microbatches with
-    the least and the most. `ranks` has one entry for each direction. `work` counts a fused pair as
-    its two halves.
+    Means over the microbatches; `work_spread` has the least and the most. `ranks` has one entry for
+    each direction. `work` counts a fused pair as its two halves.
     """
 
     stage: int
@@ -51,9 +51,12 @@ class StageCadence:
     forward: Fraction
     backward: Fraction
     recompute: Fraction
-    work: Fraction
-    least_work: int
-    most_work: int
+    work_spread: Spread
+
+    @property
+    def work(self) -> Fraction:
+        """All of it together."""
+        return self.work_spread.mean
 
     @property
     def rank(self) -> int:
@@ -133,20 +136,21 @@ def measure_cadence(timeline: Timeline) -> Cadence:
     work = timeline.stage_work
     kinds = set(operation_kinds(program))
     none = np.zeros_like(times.forward)
-    columns = zip(
-        program.stage_ranks.T.tolist(),
-        _means(times.forward),
-        _means(times.backward if kinds & _BACKWARDS else none),
-        _means(times.recompute if OpKind.RECOMPUTE in kinds else none),
-        _means(work),
-        work.min(axis=1).tolist(),
-        work.max(axis=1).tolist(),
-        strict=True,
-    )
+    forward = _spreads(program, times.forward)
+    backward = _spreads(program, times.backward if kinds & _BACKWARDS else none)
+    recompute = _spreads(program, times.recompute if OpKind.RECOMPUTE in kinds else none)
+    of_work = _spreads(program, work)
     return Cadence(
         stages=tuple(
-            StageCadence(stage, tuple(ranks), *columns_of_stage)
-            for stage, (ranks, *columns_of_stage) in enumerate(columns)
+            StageCadence(
+                stage,
+                tuple(ranks),
+                forward[stage].mean,
+                backward[stage].mean,
+                recompute[stage].mean,
+                of_work[stage],
+            )
+            for stage, ranks in enumerate(program.stage_ranks.T.tolist())
         ),
         slowest_stage=int(work.sum(axis=1).argmax()),
         bound=_bound(timeline),
@@ -154,9 +158,14 @@ def measure_cadence(timeline: Timeline) -> Cadence:
     )
 
 
-def _means(times: Int64Array) -> list[Fraction]:
+def _spreads(program: Program, times: Int64Array) -> list[Spread]:
     """Of each stage over the microbatches."""
-    return [Fraction(total, times.shape[1]) for total in times.sum(axis=1).tolist()]
+    count = program.microbatches
+    alike = times.shape[1] == 1
+    return [
+        Spread(min(row), max(row), row[0] * count if alike else sum(row), count)
+        for row in times.tolist()
+    ]
 
 
 def _bound(timeline: Timeline) -> Fraction:
@@ -262,8 +271,9 @@ def _steady_state(timeline: Timeline) -> SteadyState | None:
 def microbatch_repeat(timeline: Timeline) -> int | None:
     """After how many microbatches their times repeat: 1 where all are alike, None for never.
 
-    They have to do so twice within the iteration. Where the pipeline is never drained the next
-    iteration follows at once, so there they repeat after an iteration at the latest.
+    An iteration has to hold them twice or more, and whole: the pace then is one of the microbatches
+    it has. Where the pipeline is never drained the next iteration follows at once, so there they
+    repeat after an iteration at the latest.
     """
     program = timeline.program
     every = [getattr(timeline.times, field.name) for field in fields(timeline.times)]
@@ -272,21 +282,11 @@ def microbatch_repeat(timeline: Timeline) -> int | None:
     if not columns:
         return 1
     alike = np.unique(np.concatenate(columns), axis=1, return_inverse=True)[1]
-    repeat = _repeat(alike.ravel().tolist())
-    if schedule_family(program.schedule).update is not None:
-        return repeat if program.microbatches % repeat == 0 else program.microbatches
-    return repeat if 2 * repeat <= program.microbatches else None
-
-
-def _repeat(sequence: list[int]) -> int:
-    """The least p with sequence[i] == sequence[i + p] for all i, by the prefix function."""
-    border = [0] * len(sequence)
-    for i in range(1, len(sequence)):
-        length = border[i - 1]
-        while length and sequence[i] != sequence[length]:
-            length = border[length - 1]
-        border[i] = length + (sequence[i] == sequence[length])
-    return len(sequence) - border[-1]
+    repeat = repeat_of(alike.ravel().tolist())
+    if program.microbatches % repeat:
+        repeat = program.microbatches
+    drained = schedule_family(program.schedule).update is None
+    return None if drained and repeat == program.microbatches else repeat
 
 
 def _all_lead_to_the_last(program: Program) -> bool:

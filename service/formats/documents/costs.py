@@ -1,12 +1,13 @@
 """The `costs` of a plan document: stages priced by the plan itself, or a model and a profile."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.core.plans.plan import ActivationChange, GivenStage
 from service.formats.documents.fields import (
     MAX_INTEGER,
+    MAX_LISTED_MICROBATCHES,
     MAX_STAGES,
     ByteCount,
     Reference,
@@ -17,9 +18,20 @@ from service.formats.documents.fields import (
 __all__ = ["ActivationDeltasDocument", "CostsDocument", "StageDocument", "stage_to_core"]
 
 
+Number = TypeVar("Number", int, float)
+
+_Listed = Meta(
+    min_length=1, max_length=MAX_LISTED_MICROBATCHES, description="One number for each microbatch"
+)
+
 SignedBytes = Annotated[
     int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER, extra_json_schema={"x-unit": "bytes"})
 ]
+
+# One number for all microbatches, or one for each.
+SecondsEach = Seconds | Annotated[list[Seconds], _Listed]
+BytesEach = ByteCount | Annotated[list[ByteCount], _Listed]
+SignedBytesEach = SignedBytes | Annotated[list[SignedBytes], _Listed]
 
 
 class ActivationDeltasDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -28,23 +40,26 @@ class ActivationDeltasDocument(Struct, forbid_unknown_fields=True, kw_only=True,
     A whole backward changes it by the last two together.
     """
 
-    forward_bytes: Annotated[ByteCount, Meta(description="Added by the forward", examples=[100])]
+    forward_bytes: Annotated[BytesEach, Meta(description="Added by the forward", examples=[100])]
     backward_input_bytes: Annotated[
-        SignedBytes,
+        SignedBytesEach,
         Meta(description="By the gradient of the inputs; negative when it frees", examples=[-40]),
     ]
     backward_weight_bytes: Annotated[
-        SignedBytes, Meta(description="By the gradient of the weights", examples=[-60])
+        SignedBytesEach, Meta(description="By the gradient of the weights", examples=[-60])
     ]
 
 
 class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """The cost of one microbatch on one stage, stated by the plan itself."""
+    """The cost of one microbatch on one stage, stated by the plan itself.
 
-    forward_seconds: Annotated[Seconds, Meta(description="The forward", examples=[0.006])]
+    Each is one number for all microbatches, or a list with one for each.
+    """
+
+    forward_seconds: Annotated[SecondsEach, Meta(description="The forward", examples=[0.006])]
     backward_seconds: (
         Annotated[
-            Seconds,
+            SecondsEach,
             Meta(
                 description="The whole backward, without recompute; needed by schedules with one "
                 "that do not split it",
@@ -55,7 +70,7 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
     backward_input_seconds: (
         Annotated[
-            Seconds,
+            SecondsEach,
             Meta(
                 description="The gradient of the inputs; with backward_weight_seconds, in place of "
                 "backward_seconds. Schedules that split the backward need both",
@@ -65,22 +80,23 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
         | UnsetType
     ) = UNSET
     backward_weight_seconds: (
-        Annotated[Seconds, Meta(description="The gradient of the weights", examples=[0.006])]
+        Annotated[SecondsEach, Meta(description="The gradient of the weights", examples=[0.006])]
         | UnsetType
     ) = UNSET
     recompute_seconds: (
         Annotated[
-            Seconds,
+            SecondsEach,
             Meta(description="Computing dropped activations again, before the backward"),
         ]
         | UnsetType
     ) = UNSET
     pair_seconds: (
         Annotated[
-            Seconds,
+            SecondsEach,
             Meta(
                 description="This forward fused with the backward of the other stage on its rank "
-                "(dualpipe, dualpipe_v): at least the longer of the two. Both together when absent",
+                "(dualpipe, dualpipe_v): at least the longer of the two. Both together when "
+                "absent. In a list by the microbatch of the forward",
                 examples=[0.015],
             ),
         ]
@@ -88,7 +104,7 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
     activation_bytes: (
         Annotated[
-            ByteCount,
+            BytesEach,
             Meta(
                 description="Kept on one rank from the forward for the backward, until its end "
                 "or, when it is split, that of its weight half"
@@ -105,7 +121,7 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
     boundary_bytes: (
         Annotated[
-            ByteCount,
+            BytesEach,
             Meta(
                 description="What one rank sends to its peer on the next stage; not on the last",
                 examples=[67108864],
@@ -115,14 +131,14 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
     backward_boundary_bytes: (
         Annotated[
-            ByteCount,
+            BytesEach,
             Meta(description="What comes back from the next stage; boundary_bytes when absent"),
         ]
         | UnsetType
     ) = UNSET
     transfer_seconds: (
         Annotated[
-            Seconds,
+            SecondsEach,
             Meta(
                 description="From this stage to the next; from the bytes and the path when absent, "
                 "and else zero, which the answer then says",
@@ -133,7 +149,7 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
     backward_transfer_seconds: (
         Annotated[
-            Seconds,
+            SecondsEach,
             Meta(description="From the next stage back; transfer_seconds when absent"),
         ]
         | UnsetType
@@ -163,20 +179,30 @@ def stage_to_core(document: StageDocument) -> GivenStage:
     """The stage as the plan states it, unchecked."""
     deltas = or_none(document.activation_deltas)
     return GivenStage(
-        forward_seconds=document.forward_seconds,
-        backward_seconds=or_none(document.backward_seconds),
-        backward_input_seconds=or_none(document.backward_input_seconds),
-        backward_weight_seconds=or_none(document.backward_weight_seconds),
-        recompute_seconds=or_none(document.recompute_seconds),
-        pair_seconds=or_none(document.pair_seconds),
-        activation_bytes=or_none(document.activation_bytes),
+        forward_seconds=_fixed(document.forward_seconds),
+        backward_seconds=_given(document.backward_seconds),
+        backward_input_seconds=_given(document.backward_input_seconds),
+        backward_weight_seconds=_given(document.backward_weight_seconds),
+        recompute_seconds=_given(document.recompute_seconds),
+        pair_seconds=_given(document.pair_seconds),
+        activation_bytes=_given(document.activation_bytes),
         activation_deltas=None
         if deltas is None
         else ActivationChange(
-            deltas.forward_bytes, deltas.backward_input_bytes, deltas.backward_weight_bytes
+            _fixed(deltas.forward_bytes),
+            _fixed(deltas.backward_input_bytes),
+            _fixed(deltas.backward_weight_bytes),
         ),
-        boundary_bytes=or_none(document.boundary_bytes),
-        backward_boundary_bytes=or_none(document.backward_boundary_bytes),
-        transfer_seconds=or_none(document.transfer_seconds),
-        backward_transfer_seconds=or_none(document.backward_transfer_seconds),
+        boundary_bytes=_given(document.boundary_bytes),
+        backward_boundary_bytes=_given(document.backward_boundary_bytes),
+        transfer_seconds=_given(document.transfer_seconds),
+        backward_transfer_seconds=_given(document.backward_transfer_seconds),
     )
+
+
+def _fixed(given: Number | list[Number]) -> Number | tuple[Number, ...]:
+    return tuple(given) if isinstance(given, list) else given
+
+
+def _given(given: Number | list[Number] | UnsetType) -> Number | tuple[Number, ...] | None:
+    return None if isinstance(given, UnsetType) else _fixed(given)

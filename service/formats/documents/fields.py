@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 __all__ = [
     "MAX_INTEGER",
     "MAX_LAYERS",
+    "MAX_LISTED_MICROBATCHES",
     "MAX_MICROBATCHES",
     "MAX_ORDER_LENGTH",
     "MAX_STAGES",
@@ -32,6 +33,8 @@ MAX_INTEGER = 2**53 - 1
 MAX_STAGES = 4096
 MAX_LAYERS = 20_000
 MAX_MICROBATCHES = 2**31
+# Of lists with a number for each microbatch; a plan of more is priced with equal ones.
+MAX_LISTED_MICROBATCHES = 65_536
 # Of the order of one rank, written out; the body of a request holds about a megabyte of them.
 MAX_ORDER_LENGTH = 1_000_000
 

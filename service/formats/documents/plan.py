@@ -18,6 +18,7 @@ from service.core.profiles.profile import Recompute
 from service.formats.documents.costs import CostsDocument, stage_to_core
 from service.formats.documents.fields import (
     MAX_LAYERS,
+    MAX_LISTED_MICROBATCHES,
     MAX_MICROBATCHES,
     MAX_STAGES,
     Count,
@@ -64,6 +65,19 @@ class WorkloadDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     ) = UNSET
     sequence_length: (
         Annotated[PositiveCount, Meta(description="Tokens per sample", examples=[4096])] | UnsetType
+    ) = UNSET
+    microbatch_sequence_lengths: (
+        Annotated[
+            list[PositiveCount],
+            Meta(
+                min_length=1,
+                max_length=MAX_LISTED_MICROBATCHES,
+                description="Tokens per sample of each microbatch, in place of sequence_length. A "
+                "profile is asked for each of these lengths",
+                examples=[[4096, 2048]],
+            ),
+        ]
+        | UnsetType
     ) = UNSET
 
 
@@ -235,6 +249,7 @@ def to_core(document: PlanDocument) -> Plan:
     partition = _partition(or_none(document.partition))
     schedule = schedule_to_core(document.schedule)
     stated = len(stages) if stages is not None else _stated_stages(partition)
+    lengths = or_none(document.workload.microbatch_sequence_lengths)
     recompute = or_none(document.recompute)
     policy = None if recompute is None else or_none(recompute.default)
     return Plan(
@@ -244,6 +259,7 @@ def to_core(document: PlanDocument) -> Plan:
             microbatch_size=or_none(document.workload.microbatch_size),
             global_batch_size=or_none(document.workload.global_batch_size),
             sequence_length=or_none(document.workload.sequence_length),
+            microbatch_sequence_lengths=None if lengths is None else tuple(lengths),
         ),
         schedule=schedule,
         stages=None if stages is None else tuple(stage_to_core(stage) for stage in stages),

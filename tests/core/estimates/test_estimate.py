@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from service.core.amounts import largest
 from service.core.errors import WorkBudgetExceeded
 from service.core.estimates.bounds import iteration_lower_bounds
 from service.core.estimates.estimate import estimate_plan, plan_live_activations
@@ -81,8 +82,9 @@ def test_no_prediction_is_below_a_bound_of_its_own_mode(seed: int) -> None:
             if bound.mode == "latency":
                 assert bound.picoseconds <= result.timeline.makespan, bound
         for boundary in result.resolved.boundaries:
-            assert boundary.forward_bound_picoseconds <= boundary.forward_picoseconds
-            assert boundary.backward_bound_picoseconds <= boundary.backward_picoseconds
+            bounds = boundary.forward_bound_picoseconds, boundary.backward_bound_picoseconds
+            assert largest(bounds[0]) <= largest(boundary.forward_picoseconds)
+            assert largest(bounds[1]) <= largest(boundary.backward_picoseconds)
 
 
 def shared_nic_plan() -> Plan:

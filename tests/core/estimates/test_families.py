@@ -1,7 +1,8 @@
 """Whole estimates of every schedule: bounds below, sums exact, what is never drained."""
 
 import random
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from service.core.errors import WorkBudgetExceeded
 from service.core.estimates.bounds import boundary_transfers, iteration_lower_bounds
 from service.core.estimates.estimate import Estimate, estimate_plan, plan_live_activations
+from service.core.estimates.iteration import throughput
 from service.core.estimates.simulation import SimulatedPlan, simulate_plan
 from service.core.estimates.work import work_of
 from service.core.plans.plan import (
@@ -30,20 +32,31 @@ NAMED = [name for name, family in SCHEDULES.items() if not family.takes_order]
 MILLI = 10**9
 
 
-def random_stage(rng: random.Random, *, last: bool, paired: bool) -> GivenStage:
-    i, w, f = (rng.randint(1, 30) / 1000 for _ in range(3))
+def random_stage(
+    rng: random.Random, microbatches: int, *, last: bool, paired: bool, alike: bool
+) -> GivenStage:
+    def seconds(draw: Callable[[], float]) -> float | tuple[float, ...]:
+        """One time for all microbatches, or perhaps one for each."""
+        if alike or rng.random() < 0.3:
+            return draw()
+        return tuple(draw() for _ in range(microbatches))
+
+    def work() -> float:
+        return rng.randint(1, 30) / 1000
+
+    size = rng.randint(0, 100)
     return GivenStage(
-        forward_seconds=f,
-        backward_input_seconds=i,
-        backward_weight_seconds=w,
-        recompute_seconds=rng.choice([None, 0.003]),
-        pair_seconds=0.09 if paired else None,
-        activation_bytes=rng.randint(0, 100),
-        transfer_seconds=None if last else rng.choice([0.0, 0.002, 0.01]),
+        forward_seconds=seconds(work),
+        backward_input_seconds=seconds(work),
+        backward_weight_seconds=seconds(work),
+        recompute_seconds=None if rng.random() < 0.5 else seconds(work),
+        pair_seconds=seconds(lambda: 0.08 + work()) if paired else None,
+        activation_bytes=size if alike else tuple(size + m for m in range(microbatches)),
+        transfer_seconds=None if last else seconds(lambda: rng.choice([0.0, 0.002, 0.01])),
     )
 
 
-def random_plan(rng: random.Random, kind: str) -> Plan:
+def random_plan(rng: random.Random, kind: str, *, alike: bool = True) -> Plan:
     ranks, microbatches, chunks, _ = rng.choice(shapes_of(kind))
     stages = ranks * chunks
     paired = rng.random() < 0.5
@@ -56,7 +69,10 @@ def random_plan(rng: random.Random, kind: str) -> Plan:
             recompute_before_gradient=rng.random() < 0.5,
             pair_mode=rng.choice([None, *PairMode]) if SCHEDULES[kind].has_pairs else None,
         ),
-        stages=tuple(random_stage(rng, last=s == stages - 1, paired=paired) for s in range(stages)),
+        stages=tuple(
+            random_stage(rng, microbatches, last=s == stages - 1, paired=paired, alike=alike)
+            for s in range(stages)
+        ),
     )
 
 
@@ -67,8 +83,8 @@ def simulated(plan: Plan) -> SimulatedPlan:
 @pytest.mark.parametrize("kind", NAMED)
 def test_all_terms_of_random_plans(kind: str, seed: int) -> None:
     rng = random.Random(seed)
-    for _ in range(25):
-        plan = random_plan(rng, kind)
+    for alike in (True, False) * 15:
+        plan = random_plan(rng, kind, alike=alike)
         estimate = estimate_plan(simulated(plan))
         assert_consistent(estimate)
         operations = estimate.simulated.timeline.program.operations
@@ -94,11 +110,100 @@ def assert_consistent(estimate: Estimate) -> None:
         assert 0 <= transfer.exposed_picoseconds <= transfer.total_picoseconds
 
 
-def two_rank_plan(kind: str, microbatches: int, **workload: int) -> Plan:
+@pytest.mark.parametrize("kind", NAMED)
+def test_equal_microbatches_give_the_same_estimate_however_they_are_written(
+    kind: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    plan = random_plan(rng, kind)
+    count = plan.workload.microbatches
+    listed = replace(
+        plan,
+        stages=tuple(
+            replace(
+                stage,
+                **{  # type: ignore[arg-type]
+                    field.name: (value,) * count
+                    for field in fields(stage)
+                    if (value := getattr(stage, field.name)) is not None
+                },
+            )
+            for stage in plan.stages or ()
+        ),
+    )
+    one, other = estimate_plan(simulated(plan)), estimate_plan(simulated(listed))
+    assert (one.iteration, one.cadence, one.bubble) == (
+        other.iteration,
+        other.cadence,
+        other.bubble,
+    )
+    assert (one.transfers, one.lower_bounds) == (other.transfers, other.lower_bounds)
+    assert (one.critical_path, one.slack.least) == (other.critical_path, other.slack.least)
+    assert (one.sensitivity, one.not_represented) == (other.sensitivity, other.not_represented)
+    assert one.other_microbatch_counts == other.other_microbatch_counts
+    peaks = [[(rank.peak_bytes, rank.alive) for rank in e.live] for e in (one, other)]
+    assert peaks[0] == peaks[1]
+
+
+def test_an_undrained_pipeline_of_unequal_microbatches_repeats_its_iteration() -> None:
+    """Two stages alike: nothing waits, so an iteration takes the work of its microbatches."""
+    stage = GivenStage((0.010, 0.030, 0.020), backward_seconds=(0.020, 0.060, 0.040))
+    plan = Plan(Degrees(2), Workload(3), Schedule("pipedream"), (stage, stage))
+    estimate = estimate_plan(simulated(plan))
+    assert estimate.cadence.steady is not None
+    assert estimate.cadence.bound == 60 * MILLI
+    assert estimate.iteration >= 180 * MILLI
+    assert estimate.iteration == 3 * estimate.cadence.steady.per_microbatch
+
+
+def test_what_unequal_microbatches_take_away_is_named() -> None:
+    stage = GivenStage((0.010, 0.030), backward_seconds=0.020)
+    plan = Plan(Degrees(2), Workload(2, microbatch_size=1), Schedule("1f1b"), (stage, stage))
+    estimate = estimate_plan(simulated(plan))
+    assert estimate.other_microbatch_counts is None
+    assert estimate.cadence.steady is None
+    assert {said.code for said in estimate.not_represented} == {
+        "other_microbatch_counts",
+        "steady_cadence",
+    }
+
+
+def test_tokens_are_those_of_all_microbatches() -> None:
+    stage = GivenStage(0.010, backward_seconds=0.020)
+    workload = Workload(2, microbatch_size=3, microbatch_sequence_lengths=(100, 300))
+    plan = Plan(Degrees(1, data=2), workload, Schedule("1f1b"), (stage,))
+    result = simulated(plan)
+    samples, tokens = throughput(result, Fraction(60 * MILLI))
+    assert samples == pytest.approx(12 / 0.060)
+    assert tokens == pytest.approx(3 * 2 * (100 + 300) / 0.060)
+
+
+def test_the_busiest_link_carries_all_sizes() -> None:
+    """8, 0 and 4 MB over a NIC of 10 GB/s, and as much back over the other way."""
+    stage = GivenStage(1e-3, backward_seconds=1e-3)
+    plan = Plan(
+        degrees=Degrees(2),
+        workload=Workload(3),
+        schedule=Schedule("1f1b"),
+        stages=(replace(stage, boundary_bytes=(8_000_000, 0, 4_000_000)), stage),
+        topology="two@1",
+        placement=Placement(devices=("host0/gpu0", "host1/gpu0")),
+    )
+    result = simulate_plan(resolve(plan, cluster=cluster()))
+    bounds = {bound.name: bound for bound in iteration_lower_bounds(result)}
+    assert bounds["busiest_link"].picoseconds == 12 * 100_000_000
+    assert "carries 12000000 bytes" in bounds["busiest_link"].witness
+    path = bounds["dependency_path"]
+    assert path.witness.startswith("microbatch 0 alone")
+    # 1 ms of each operation, 6 us + 8 MB / 10 GB/s each way.
+    assert path.picoseconds == pytest.approx(4 * MILLI + 2 * 806_000_000, abs=2)
+
+
+def two_rank_plan(kind: str, microbatches: int, microbatch_size: int | None = None) -> Plan:
     stage = GivenStage(0.010, backward_seconds=0.020)
     return Plan(
         degrees=Degrees(4),
-        workload=Workload(microbatches, **workload),
+        workload=Workload(microbatches, microbatch_size),
         schedule=Schedule(kind),
         stages=(stage,) * 4,
     )

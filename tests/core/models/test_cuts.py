@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.core.amounts import largest
 from service.core.errors import FaultCode
 from service.core.models import cuts
 from service.core.models.cuts import Cut, SkipRouting, cut_model
@@ -75,7 +76,8 @@ def slow_cuts(
 def as_table(found: tuple[Cut, ...]) -> dict[tuple[int, int], list[tuple[str, int, int]]]:
     return {
         (cut.source, cut.target): [
-            (tensor.name, tensor.forward_bytes, tensor.backward_bytes) for tensor in cut.tensors
+            (tensor.name, largest(tensor.forward_bytes), largest(tensor.backward_bytes))
+            for tensor in cut.tensors
         ]
         for cut in found
     }
@@ -87,7 +89,7 @@ def test_cuts_are_those_of_the_definition(seed: int, layers: int, data: st.DataO
     model = random_model(random, layers)
     stage_of = random_stages(random, layers, data.draw(st.integers(1, layers)))
     for routing in SkipRouting:
-        found = cut_model(model, stage_of, BATCH, routing)
+        found = cut_model(model, stage_of, [BATCH], routing)
         assert as_table(found) == slow_cuts(model, stage_of, routing)
 
 
@@ -101,9 +103,9 @@ def test_relaying_a_tensor_moves_no_less_than_sending_it_once_to_its_last_consum
     moved: dict[SkipRouting, dict[str, int]] = {}
     for routing in SkipRouting:
         moved[routing] = {}
-        for cut in cut_model(model, stage_of, BATCH, routing):
+        for cut in cut_model(model, stage_of, [BATCH], routing):
             for tensor in cut.tensors:
-                total = moved[routing].get(tensor.name, 0) + tensor.forward_bytes
+                total = moved[routing].get(tensor.name, 0) + largest(tensor.forward_bytes)
                 moved[routing][tensor.name] = total
     assert moved[SkipRouting.RELAY].keys() == moved[SkipRouting.DIRECT].keys()
     for name, direct in moved[SkipRouting.DIRECT].items():
@@ -124,7 +126,7 @@ def residual() -> Model:
 
 
 def test_a_residual_is_relayed_through_the_stages_between() -> None:
-    found = cut_model(residual(), [0, 1, 2, 3], BATCH, SkipRouting.RELAY)
+    found = cut_model(residual(), [0, 1, 2, 3], [BATCH], SkipRouting.RELAY)
     assert [(cut.forward_bytes, cut.backward_bytes) for cut in found] == [
         (100, 100),
         (110, 110),
@@ -140,7 +142,7 @@ def test_a_residual_is_relayed_through_the_stages_between() -> None:
 
 
 def test_a_residual_goes_straight_once_to_each_consumer_stage() -> None:
-    found = cut_model(residual(), [0, 1, 1, 2], BATCH, SkipRouting.DIRECT)
+    found = cut_model(residual(), [0, 1, 1, 2], [BATCH], SkipRouting.DIRECT)
     assert as_table(found) == {
         (0, 1): [("skip", 100, 100)],  # b and c are on one stage: charged once
         (0, 2): [("skip", 100, 100)],
@@ -149,23 +151,23 @@ def test_a_residual_goes_straight_once_to_each_consumer_stage() -> None:
 
 
 def test_without_gradients_nothing_goes_back() -> None:
-    found = cut_model(residual(), [0, 1, 2, 3], BATCH, with_gradients=False)
+    found = cut_model(residual(), [0, 1, 2, 3], [BATCH], with_gradients=False)
     assert [cut.backward_bytes for cut in found] == [0, 0, 0]
-    assert sum(cut.forward_bytes for cut in found) == 311
+    assert sum(largest(cut.forward_bytes) for cut in found) == 311
 
 
 def test_one_stage_has_no_boundary() -> None:
-    assert cut_model(residual(), [0, 0, 0, 0], BATCH) == ()
+    assert cut_model(residual(), [0, 0, 0, 0], [BATCH]) == ()
 
 
 def test_unknown_sizes_are_told_together_and_only_for_what_crosses() -> None:
     model = residual()
     other = BatchShape(2)
-    assert cut_model(model, [0, 0, 0, 0], other) == ()
-    text = refusal_text(lambda: cut_model(model, [0, 1, 2, 3], other))
+    assert cut_model(model, [0, 0, 0, 0], [other]) == ()
+    text = refusal_text(lambda: cut_model(model, [0, 1, 2, 3], [other]))
     assert "'skip'" in text
     assert "2 more tensors like it" in text
-    assert refusals(lambda: cut_model(model, [0, 1, 2, 3], other)) == [
+    assert refusals(lambda: cut_model(model, [0, 1, 2, 3], [other])) == [
         (FaultCode.INCONSISTENT, ("workload", "microbatch_size"))
     ]
 
@@ -173,13 +175,13 @@ def test_unknown_sizes_are_told_together_and_only_for_what_crosses() -> None:
 def test_the_list_of_crossings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "MAX_CROSSINGS", 7)
     # Relayed, `skip` is carried for 3, 2 and 1 stages; the two others for one each.
-    assert refusals(lambda: cut_model(residual(), [0, 1, 2, 3], BATCH)) == [
+    assert refusals(lambda: cut_model(residual(), [0, 1, 2, 3], [BATCH])) == [
         (FaultCode.WORK_BUDGET, ("partition",))
     ]
     monkeypatch.setattr(cuts, "MAX_CROSSINGS", 8)
-    assert len(cut_model(residual(), [0, 1, 2, 3], BATCH)) == 3
+    assert len(cut_model(residual(), [0, 1, 2, 3], [BATCH])) == 3
 
 
 def test_a_tensor_to_an_earlier_stage_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="earlier stage"):
-        cut_model(residual(), [1, 0, 0, 1], BATCH)
+        cut_model(residual(), [1, 0, 0, 1], [BATCH])

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.core.amounts import largest
 from service.core.errors import FaultCode
 from service.core.plans import boundaries
 from service.core.plans.plan import (
@@ -14,13 +15,17 @@ from service.core.plans.plan import (
     Dimension,
     GivenStage,
     Placement,
+    Plan,
     ResolvedPlan,
     TransferOrigin,
+    Workload,
 )
 from service.core.plans.resolve import resolve
 from service.core.topology.cluster import Cluster
 from tests.core.plans.worlds import cluster, given_plan
 from tests.core.refusals import refusal_text, refusals
+
+MICROBATCHES = ("workload", "microbatches")
 
 STAGE = GivenStage(1.0, backward_seconds=2.0)
 
@@ -31,12 +36,15 @@ def two_stages(first: GivenStage, where: Cluster, *devices: str) -> ResolvedPlan
 
 
 def times(boundary: Boundary) -> tuple[int, int, int, int]:
-    return (
+    """Predictions there and back, then bounds; of microbatches that are alike."""
+    found = (
         boundary.forward_picoseconds,
         boundary.backward_picoseconds,
         boundary.forward_bound_picoseconds,
         boundary.backward_bound_picoseconds,
     )
+    there, back, least_there, least_back = (time for time in found if isinstance(time, int))
+    return there, back, least_there, least_back
 
 
 def test_a_path_gives_time_and_bound_by_hand() -> None:
@@ -62,7 +70,7 @@ def test_moving_a_neighbour_to_another_host_changes_path_and_bound() -> None:
     stage = replace(STAGE, boundary_bytes=8_000_000)
     (near,) = two_stages(stage, cluster(), "host0/gpu0", "host0/gpu1").boundaries
     (far,) = two_stages(stage, cluster(), "host0/gpu0", "host1/gpu0").boundaries
-    assert near.forward_bound_picoseconds < far.forward_bound_picoseconds
+    assert times(near)[2] < times(far)[2]
     assert near.pairs[0].forward_path != far.pairs[0].forward_path
 
 
@@ -91,8 +99,8 @@ def test_a_schedule_without_backward_sends_nothing_back() -> None:
     first, second = resolve(plan, cluster=cluster()).boundaries
     assert times(first) == (10**9, 0, 10**9, 0)
     assert second.backward_bytes == 0
-    assert second.backward_picoseconds == 0
-    assert second.forward_picoseconds > 0
+    assert times(second)[1] == 0
+    assert times(second)[0] > 0
 
 
 def test_given_times_stand_and_bound_what_no_path_bounds() -> None:
@@ -115,7 +123,7 @@ def test_a_given_time_is_bounded_by_the_path_where_bytes_are_known() -> None:
     (boundary,) = two_stages(stage, cluster(), "host0/gpu0", "host1/gpu0").boundaries
     assert boundary.origin is TransferOrigin.GIVEN
     assert boundary.forward_picoseconds == 2 * 10**9
-    assert abs(boundary.forward_bound_picoseconds - 806_000_000) <= 1
+    assert abs(times(boundary)[2] - 806_000_000) <= 1
     assert boundary.pairs[0].forward_picoseconds == 2 * 10**9
 
 
@@ -183,14 +191,10 @@ def test_every_replica_has_a_pair_and_the_slowest_sets_the_time() -> None:
     )
     (boundary,) = resolve(plan, cluster=cluster(hosts=3)).boundaries
     assert [(pair.source_rank, pair.target_rank) for pair in boundary.pairs] == [(0, 1), (2, 3)]
-    alone = [pair.forward_picoseconds for pair in boundary.pairs]
-    assert alone[0] is not None
-    assert alone[1] is not None
+    alone = [largest(pair.forward_picoseconds or 0) for pair in boundary.pairs]
     assert alone[0] < alone[1]
     assert boundary.forward_picoseconds == alone[1]
-    bounds = [pair.forward_bound_picoseconds for pair in boundary.pairs]
-    assert bounds[0] is not None
-    assert bounds[1] is not None
+    bounds = [largest(pair.forward_bound_picoseconds or 0) for pair in boundary.pairs]
     assert bounds[0] < bounds[1]
     assert boundary.forward_bound_picoseconds == bounds[1]
 
@@ -224,7 +228,7 @@ def test_no_prediction_is_below_its_bound(
     assert all(a <= b for a, b in zip(less, greater, strict=True))
     for resolved in found:
         (pair,) = resolved.boundaries[0].pairs
-        assert (pair.forward_bound_picoseconds or 0) <= resolved.boundaries[0].forward_picoseconds
+        assert largest(pair.forward_bound_picoseconds or 0) <= times(resolved.boundaries[0])[0]
 
 
 def test_a_path_that_prices_nothing_is_not_said_to() -> None:
@@ -244,7 +248,21 @@ def test_a_path_that_prices_nothing_is_not_said_to() -> None:
 
 
 def test_a_transfer_beyond_what_is_counted_is_refused_once() -> None:
-    stage = replace(STAGE, boundary_bytes=2**53 - 1)
-    call = lambda: two_stages(stage, cluster(), "host0/gpu0", "host1/gpu0")  # noqa: E731
+    stage = replace(STAGE, boundary_bytes=9 * 10**14)  # over 8 GB/s
+    plan = given_plan(stage, STAGE, topology="two@1", workload=Workload(1))
+    apart = replace(plan, placement=Placement(devices=("host0/gpu0", "host1/gpu0")))
+    call = lambda: resolve(apart, cluster=cluster())  # noqa: E731
     assert refusals(call) == [(FaultCode.OUT_OF_RANGE, ("topology",))]
     assert "on their path" in refusal_text(call)
+
+
+def test_bytes_of_an_iteration_that_json_would_not_carry_are_refused() -> None:
+    """Four microbatches there and back, on two replicas."""
+
+    def plan(size: int) -> Plan:
+        stage = replace(STAGE, boundary_bytes=size)
+        return given_plan(stage, STAGE, degrees=Degrees(2, data=2), workload=Workload(4))
+
+    most = (2**53 - 1) // 16
+    assert resolve(plan(most)).boundaries[0].forward_bytes == most
+    assert refusals(lambda: resolve(plan(most + 1))) == [(FaultCode.OUT_OF_RANGE, MICROBATCHES)]

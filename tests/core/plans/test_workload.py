@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from service.core.errors import FaultCode, Path
 from service.core.plans.plan import Degrees, GivenStage, Plan, Workload
-from service.core.plans.workload import Batch, resolve_batch
+from service.core.plans.workload import Batch, resolve_batch, size_classes
 from tests.core.plans.worlds import given_plan, profiled_plan
 from tests.core.refusals import refusal_text, refusals
 
@@ -18,23 +18,35 @@ def plan(workload: Workload, degrees: Degrees | None = None, *, profiled: bool =
     return given_plan(GivenStage(1.0), degrees=degrees, workload=workload)
 
 
+def batch_of(plan: Plan) -> Batch:
+    return resolve_batch(plan, size_classes(plan))
+
+
 @given(size=st.integers(1, 64), microbatches=st.integers(1, 64), data=st.integers(1, 16))
 def test_either_size_gives_the_other(size: int, microbatches: int, data: int) -> None:
     whole = size * microbatches * data
     degrees = Degrees(1, data=data)
-    fixed = resolve_batch(plan(Workload(microbatches, microbatch_size=size), degrees))
-    assert fixed == Batch(size, whole, "microbatch_size", None)
-    follows = resolve_batch(plan(Workload(microbatches, global_batch_size=whole), degrees))
-    assert follows == Batch(size, whole, "global_batch_size", None)
+    fixed = batch_of(plan(Workload(microbatches, microbatch_size=size), degrees))
+    assert fixed == Batch(size, whole, "microbatch_size", None, None)
+    follows = batch_of(plan(Workload(microbatches, global_batch_size=whole), degrees))
+    assert follows == Batch(size, whole, "global_batch_size", None, None)
 
 
 def test_inline_costs_need_no_size() -> None:
-    assert resolve_batch(plan(Workload(8))) == Batch(None, None, None, None)
+    assert batch_of(plan(Workload(8))) == Batch(None, None, None, None, None)
 
 
 def test_a_context_rank_holds_its_share_of_a_sequence() -> None:
-    batch = resolve_batch(plan(Workload(8, sequence_length=96), Degrees(1, context=4)))
-    assert batch.rank_sequence_length == 24
+    batch = batch_of(plan(Workload(8, sequence_length=96), Degrees(1, context=4)))
+    assert (batch.sequence_length, batch.rank_sequence_length) == (96, 24)
+    several = Workload(3, microbatch_sequence_lengths=(96, 32, 96))
+    batch = batch_of(plan(several, Degrees(1, context=4)))
+    assert (batch.sequence_length, batch.rank_sequence_length) == ((96, 32), (24, 8))
+
+
+def test_lengths_that_are_all_the_same_are_one() -> None:
+    listed = batch_of(plan(Workload(3, microbatch_sequence_lengths=(96, 96, 96))))
+    assert listed == batch_of(plan(Workload(3, sequence_length=96)))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +89,24 @@ def test_a_context_rank_holds_its_share_of_a_sequence() -> None:
             [(FaultCode.INDIVISIBLE, ("parallelism", "tensor"))],
         ),
         (
+            Workload(2, microbatch_sequence_lengths=(12, 10)),
+            Degrees(1, context=4),
+            False,
+            [(FaultCode.INDIVISIBLE, ("parallelism", "context"))],
+        ),
+        (
+            Workload(2, microbatch_sequence_lengths=(12, 10, 8)),
+            Degrees(1),
+            False,
+            [(FaultCode.WRONG_LENGTH, ("workload", "microbatch_sequence_lengths"))],
+        ),
+        (
+            Workload(2, sequence_length=12, microbatch_sequence_lengths=(12, 12)),
+            Degrees(1),
+            False,
+            [(FaultCode.EXCLUSIVE_FIELDS, ("workload", "microbatch_sequence_lengths"))],
+        ),
+        (
             Workload(8),
             Degrees(1, context=2),
             True,
@@ -90,12 +120,12 @@ def test_a_context_rank_holds_its_share_of_a_sequence() -> None:
 def test_sizes_that_do_not_work_out(
     workload: Workload, degrees: Degrees, profiled: bool, found: list[tuple[FaultCode, Path]]
 ) -> None:
-    assert refusals(lambda: resolve_batch(plan(workload, degrees, profiled=profiled))) == found
+    assert refusals(lambda: batch_of(plan(workload, degrees, profiled=profiled))) == found
 
 
 def test_an_indivisible_batch_names_both_sides() -> None:
     text = refusal_text(
-        lambda: resolve_batch(plan(Workload(8, global_batch_size=36), Degrees(1, data=2)))
+        lambda: batch_of(plan(Workload(8, global_batch_size=36), Degrees(1, data=2)))
     )
     assert "36" in text
     assert "microbatches 8 x data 2" in text

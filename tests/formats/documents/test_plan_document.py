@@ -241,3 +241,44 @@ def test_costs_of_a_stage_arrive() -> None:
 def test_an_order_holds_words_of_operations_alone(text: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=r"schedule.order"):
         read(changed("schedule", {"kind": "explicit", "order": [text]}))
+
+
+def test_each_field_of_a_stage_is_a_number_or_a_list() -> None:
+    stage = {
+        "forward_seconds": [0.001, 0.003],
+        "backward_seconds": 0.004,
+        "activation_deltas": {
+            "forward_bytes": [10, 30],
+            "backward_input_bytes": 0,
+            "backward_weight_bytes": [-10, -30],
+        },
+        "boundary_bytes": [5, 15],
+    }
+    (read_stage,) = to_core(read(changed("costs.stages", [stage]))).stages or ()
+    assert read_stage == GivenStage(
+        forward_seconds=(0.001, 0.003),
+        backward_seconds=0.004,
+        activation_deltas=ActivationChange((10, 30), 0, (-10, -30)),
+        boundary_bytes=(5, 15),
+    )
+    workload = {"microbatches": 2, "microbatch_sequence_lengths": [1024, 512]}
+    plan = to_core(read(changed("workload", workload)))
+    assert plan.workload == Workload(2, microbatch_sequence_lengths=(1024, 512))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("costs.stages.0.forward_seconds", []),
+        ("costs.stages.0.forward_seconds", [0.001, -0.001]),
+        ("costs.stages.0.forward_seconds", [[0.001]]),
+        ("costs.stages.0.boundary_bytes", [1, 0.5]),
+        ("costs.stages.0.boundary_bytes", [1] * 65_537),
+        ("workload.microbatch_sequence_lengths", []),
+        ("workload.microbatch_sequence_lengths", [0]),
+        ("workload.microbatch_sequence_lengths", 1024),
+    ],
+)
+def test_lists_by_microbatch_are_bounded(path: str, value: object) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        read(changed(path, value))
