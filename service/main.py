@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
+from math import inf
 from typing import Any, TypeVar
 
 from litestar import Litestar, Request
 from litestar.di import Provide
+from litestar.types import Guard
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import QueuePool
 
@@ -20,6 +22,8 @@ from service.api.injection import Readiness
 from service.api.routes import route_handlers
 from service.app.access import LOCAL_TEAM, Access, Principal
 from service.app.clusters import ClusterCache
+from service.app.errors import Overloaded
+from service.app.limits import Shares
 from service.app.ports import Clock, Database, Executor, Observer
 from service.app.services import UNOBSERVED, Backend, Services
 from service.core.estimates.version import MODEL_VERSION
@@ -34,6 +38,7 @@ from service.web.application import Application
 from service.web.guards import refuse_bad_parameters, refuse_unacceptable
 from service.web.metrics import Metrics
 from service.web.problems import EXCEPTION_HANDLERS
+from service.web.rate_limit import RateLimiter, caller_of, rate_limit_guard
 from service.web.strict_json import StrictRequest
 from service.web.telemetry import Telemetry, Tracing
 from service.web.tracing import open_tracing
@@ -52,9 +57,13 @@ READY_SECONDS = 2
 
 
 class KernelExecutor:
-    """Threads of their own for long work, so that it does not fill the event loop's pool."""
+    """Threads of their own for long work, so that it does not fill the event loop's pool.
 
-    def __init__(self, threads: int = KERNEL_THREADS) -> None:
+    When as many calls wait as may, another one is refused at once; 0 means no limit.
+    """
+
+    def __init__(self, threads: int = KERNEL_THREADS, *, most_waiting: int = 0) -> None:
+        self._most_unfinished = threads + most_waiting if most_waiting else inf
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="kernel")
         self._lock = threading.Lock()
         self._unfinished = 0
@@ -72,7 +81,7 @@ class KernelExecutor:
             return self._unfinished - self._busy
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The function's result; its exception is raised here."""
+        """The function's result; its exception is raised here. Raises `Overloaded`."""
 
         def work() -> T:
             self._count(busy=1)
@@ -81,7 +90,10 @@ class KernelExecutor:
             finally:
                 self._count(unfinished=-1, busy=-1)
 
-        self._count(unfinished=1)
+        with self._lock:
+            if self._unfinished >= self._most_unfinished:
+                raise Overloaded("as many calculations are waiting as may; try again in a moment")
+            self._unfinished += 1
         future = self._pool.submit(work)
         future.add_done_callback(self._forget_cancelled)
         return await asyncio.wrap_future(future)
@@ -168,7 +180,7 @@ def create_app(
 
     def provide_services(request: Request[Any, Principal, Any]) -> Services:
         # The team comes from the guard and from nowhere else; without one this fails.
-        return backend.for_team(request.auth.team)
+        return backend.for_team(request.auth.team, caller_of(request))
 
     app = Application(
         route_handlers=[*route_handlers(), get_openapi],
@@ -181,6 +193,7 @@ def create_app(
         exception_handlers=EXCEPTION_HANDLERS,
         guards=[
             access_guard(access, allowed_hosts(settings.host)),
+            *_rate_limits(settings, backend.clock),
             refuse_bad_parameters,
             refuse_unacceptable,
         ],
@@ -208,7 +221,7 @@ def _build_backend(
     """The backend, with what must be closed after it put on `resources`."""
     clock = SystemClock() if clock is None else clock
     if executor is None:
-        own_executor = KernelExecutor()
+        own_executor = KernelExecutor(most_waiting=settings.waiting_calculations)
         resources.push_async_callback(own_executor.close)
         executor = own_executor
         if metrics is not None:
@@ -219,7 +232,13 @@ def _build_backend(
         database = SqlDatabase(engine, clock=clock)
         if metrics is not None:
             _watch_pool(metrics, engine)
-    return Backend(database, executor, clock, ClusterCache(executor), telemetry)
+    shares = Shares(settings.calculations_per_caller)
+    return Backend(database, executor, clock, ClusterCache(executor), telemetry, shares)
+
+
+def _rate_limits(settings: Settings, clock: Clock) -> list[Guard]:
+    limit = settings.requests_per_minute
+    return [rate_limit_guard(RateLimiter(limit, clock))] if limit else []
 
 
 def _exported_traces(resources: AsyncExitStack) -> Tracing | None:

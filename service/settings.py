@@ -1,14 +1,21 @@
 """Settings, read once from the environment.
 
-    variable                  default
-    STAGEFARE_HOST            127.0.0.1
-    STAGEFARE_PORT            8000
-    STAGEFARE_DATA_DIR        .stagefare in the current directory
-    STAGEFARE_DATABASE_URL    an SQLite file in the data directory
-    STAGEFARE_LOG_LEVEL       info
-    STAGEFARE_LOG_FORMAT      text on a terminal, otherwise json
+    variable                           default
+    STAGEFARE_HOST                     127.0.0.1
+    STAGEFARE_PORT                     8000
+    STAGEFARE_DATA_DIR                 .stagefare in the current directory
+    STAGEFARE_DATABASE_URL             an SQLite file in the data directory
+    STAGEFARE_LOG_LEVEL                info
+    STAGEFARE_LOG_FORMAT               text on a terminal, otherwise json
+    STAGEFARE_REQUESTS_PER_MINUTE      6000
+    STAGEFARE_CALCULATIONS_PER_CALLER  64
+    STAGEFARE_WAITING_CALCULATIONS     128
     STAGEFARE_SHUTDOWN_DELAY_SECONDS   0   serving on after a signal, while /readyz says no
     STAGEFARE_SHUTDOWN_GRACE_SECONDS   30  then waiting for open requests
+
+The three before those of shutting down are limits of one process, 0 for none: the requests of one
+token (of one address, while there are no tokens), its calculations that run or wait at a time, and
+those of all that wait.
 
 Traces are exported when OTEL_EXPORTER_OTLP_ENDPOINT (or ..._TRACES_ENDPOINT) is set and the extra
 `otel` is installed; OpenTelemetry reads its other variables itself.
@@ -31,6 +38,14 @@ __all__ = ["LogFormat", "LogLevel", "Settings", "SettingsError", "is_loopback", 
 Choice = TypeVar("Choice", bound=StrEnum)
 
 PREFIX = "STAGEFARE_"
+# Whole numbers: the default, and the most; 0 is no limit where the number is one.
+NUMBERS = {
+    "REQUESTS_PER_MINUTE": (6_000, 10**9 - 1),
+    "CALCULATIONS_PER_CALLER": (64, 10**9 - 1),
+    "WAITING_CALCULATIONS": (128, 10**9 - 1),
+    "SHUTDOWN_DELAY_SECONDS": (0, 3600),
+    "SHUTDOWN_GRACE_SECONDS": (30, 3600),
+}
 DATABASE_SCHEMES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
 
 
@@ -69,6 +84,9 @@ class Settings:
     database_url: str
     log_level: LogLevel
     log_format: LogFormat | None  # None: what suits where the log goes
+    requests_per_minute: int
+    calculations_per_caller: int
+    waiting_calculations: int
     shutdown_delay_seconds: int
     shutdown_grace_seconds: int
     exports_traces: bool
@@ -92,10 +110,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         if name.startswith(PREFIX) and value
     }
     problems: list[str] = []
-    known = {"HOST", "PORT", "DATA_DIR", "DATABASE_URL", "LOG_FORMAT", "LOG_LEVEL"} | {
-        "SHUTDOWN_DELAY_SECONDS",
-        "SHUTDOWN_GRACE_SECONDS",
-    }
+    known = {"HOST", "PORT", "DATA_DIR", "DATABASE_URL", "LOG_FORMAT", "LOG_LEVEL", *NUMBERS}
     problems += [
         f"{PREFIX}{name} is not a setting; known are "
         + ", ".join(f"{PREFIX}{setting}" for setting in sorted(known))
@@ -104,8 +119,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     port = _port(given.get("PORT", "8000"), problems)
     log_level = _choice("LOG_LEVEL", given.get("LOG_LEVEL", LogLevel.INFO), LogLevel, problems)
     log_format = _choice("LOG_FORMAT", given.get("LOG_FORMAT"), LogFormat, problems)
-    delay = _seconds("SHUTDOWN_DELAY_SECONDS", given.get("SHUTDOWN_DELAY_SECONDS", "0"), problems)
-    grace = _seconds("SHUTDOWN_GRACE_SECONDS", given.get("SHUTDOWN_GRACE_SECONDS", "30"), problems)
+    numbers = {name: _number(name, given.get(name), problems) for name in NUMBERS}
     data_dir = Path(given.get("DATA_DIR", ".stagefare")).absolute()
     database_url = given.get("DATABASE_URL") or f"sqlite:///{data_dir / 'stagefare.db'}"
     _check_database_url(database_url, problems)
@@ -118,8 +132,11 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         database_url=database_url,
         log_level=log_level or LogLevel.INFO,
         log_format=log_format,
-        shutdown_delay_seconds=delay,
-        shutdown_grace_seconds=grace,
+        requests_per_minute=numbers["REQUESTS_PER_MINUTE"],
+        calculations_per_caller=numbers["CALCULATIONS_PER_CALLER"],
+        waiting_calculations=numbers["WAITING_CALCULATIONS"],
+        shutdown_delay_seconds=numbers["SHUTDOWN_DELAY_SECONDS"],
+        shutdown_grace_seconds=numbers["SHUTDOWN_GRACE_SECONDS"],
         exports_traces=_exports_traces(environment),
     )
 
@@ -144,10 +161,13 @@ def _port(text: str, problems: list[str]) -> int:
     return 0
 
 
-def _seconds(name: str, text: str, problems: list[str]) -> int:
-    if text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) <= 3600:
+def _number(name: str, text: str | None, problems: list[str]) -> int:
+    default, most = NUMBERS[name]
+    if text is None:
+        return default
+    if text.isascii() and text.isdecimal() and len(text) <= 9 and int(text) <= most:
         return int(text)
-    problems.append(f"{PREFIX}{name} is a whole number from 0 to 3600; got {text[:100]!r}")
+    problems.append(f"{PREFIX}{name} is a whole number from 0 to {most}; got {text[:100]!r}")
     return 0
 
 

@@ -8,11 +8,27 @@ from pathlib import Path
 import pytest
 from sqlalchemy.pool import QueuePool
 
+from service.app.errors import Overloaded
 from service.main import KernelExecutor, create_app
 from service.settings import read_settings
 from service.store.engine import create_engine
 from tests.api.clients import client_of
 from tests.app.fakes import FakeDatabase
+
+
+@pytest.mark.parametrize(("most_waiting", "taken"), [(1, 2), (3, 4), (0, 9)])
+async def test_the_executor_refuses_what_would_only_wait(most_waiting: int, taken: int) -> None:
+    executor = KernelExecutor(1, most_waiting=most_waiting)
+    gate = threading.Event()
+    calls = [asyncio.create_task(executor.run(gate.wait, 60)) for _ in range(9)]
+    await asyncio.sleep(0)
+    refused = [call for call in calls if call.done()]
+    assert refused == calls[taken:]
+    assert all(isinstance(call.exception(), Overloaded) for call in refused)
+    gate.set()
+    await asyncio.gather(*calls[:taken])
+    assert await executor.run(divmod, 7, 2) == (3, 1)
+    await executor.close()
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -25,6 +25,9 @@ def test_everything_can_be_chosen() -> None:
             "STAGEFARE_DATABASE_URL": "postgresql://user:secret@db/stagefare",
             "STAGEFARE_LOG_LEVEL": "DEBUG",
             "STAGEFARE_LOG_FORMAT": "JSON",
+            "STAGEFARE_REQUESTS_PER_MINUTE": "0",
+            "STAGEFARE_CALCULATIONS_PER_CALLER": "3",
+            "STAGEFARE_WAITING_CALCULATIONS": "4",
             "STAGEFARE_SHUTDOWN_DELAY_SECONDS": "5",
             "STAGEFARE_SHUTDOWN_GRACE_SECONDS": "3600",
         }
@@ -35,6 +38,9 @@ def test_everything_can_be_chosen() -> None:
     assert settings.database_url == "postgresql://user:secret@db/stagefare"
     assert settings.log_level is LogLevel.DEBUG
     assert settings.log_format is LogFormat.JSON
+    assert settings.requests_per_minute == 0
+    assert settings.calculations_per_caller == 3
+    assert settings.waiting_calculations == 4
     assert (settings.shutdown_delay_seconds, settings.shutdown_grace_seconds) == (5, 3600)
 
 
@@ -59,6 +65,23 @@ def test_traces_are_exported_where_open_telemetry_is_told_to(
 def test_seconds_are_whole_and_bounded(seconds: str) -> None:
     with pytest.raises(SettingsError, match="STAGEFARE_SHUTDOWN_GRACE_SECONDS"):
         read_settings({"STAGEFARE_SHUTDOWN_GRACE_SECONDS": seconds})
+
+
+LIMITS = ("REQUESTS_PER_MINUTE", "CALCULATIONS_PER_CALLER", "WAITING_CALCULATIONS")
+
+
+def test_there_are_limits_unless_they_are_taken_away() -> None:
+    settings = read_settings({f"STAGEFARE_{name}": "" for name in LIMITS})
+    assert settings.requests_per_minute == 6000
+    # One caller can't fill the queue.
+    assert 0 < settings.calculations_per_caller < settings.waiting_calculations
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@pytest.mark.parametrize("limit", ["-1", "1.5", "none", "1e3", "٨٠", "9" * 10])
+def test_a_limit_is_a_number(name: str, limit: str) -> None:
+    with pytest.raises(SettingsError, match=f"STAGEFARE_{name}"):
+        read_settings({f"STAGEFARE_{name}": limit})
 
 
 @pytest.mark.parametrize(

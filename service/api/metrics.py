@@ -4,6 +4,7 @@ from litestar import Response, get
 
 from service.api.injection import InjectedMetrics
 from service.web.metrics import METRICS_MEDIA_TYPE
+from service.web.rate_limit import UNLIMITED
 from service.web.telemetry import QUIET
 
 __all__ = ["get_metrics"]
@@ -15,7 +16,7 @@ __all__ = ["get_metrics"]
     summary="Read the metrics of this process",
     media_type=METRICS_MEDIA_TYPE,
     tags=["service"],
-    opt=QUIET,
+    opt={**QUIET, **UNLIMITED},
     sync_to_thread=False,
 )
 def get_metrics(metrics: InjectedMetrics) -> Response[bytes]:

@@ -7,6 +7,8 @@ AppError
 ├── KeyInUse              the first request with an idempotency key is not finished
 ├── KeyReused             an idempotency key came with another request than its first
 ├── AnswerNotKept         the first answer to an idempotency key held a secret
+├── TooManyAtOnce         the caller has as much being computed as it may
+├── Overloaded            as much is waiting to be computed as may be
 └── Unavailable           something the service depends on does not answer
 """
 
@@ -16,8 +18,10 @@ __all__ = [
     "KeyInUse",
     "KeyReused",
     "NotFound",
+    "Overloaded",
     "PreconditionFailed",
     "Superseded",
+    "TooManyAtOnce",
     "Unavailable",
 ]
 
@@ -56,6 +60,14 @@ class KeyReused(AppError):
 
 class AnswerNotKept(AppError):
     """The request was done once, and its answer held a secret that is stored nowhere."""
+
+
+class TooManyAtOnce(AppError):
+    """The caller has as many calculations running or waiting as it may."""
+
+
+class Overloaded(AppError):
+    """So much waits to be computed that more would only wait; trying again later may help."""
 
 
 class Unavailable(AppError):

@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from service.app.clusters import ClusterCache
+from service.app.limits import Shares
 from service.app.ports import Clock, Database, Executor, Observer, Storage
 
 __all__ = ["UNOBSERVED", "Backend", "Services", "Unobserved"]
@@ -47,9 +48,16 @@ class Backend:
     clock: Clock
     clusters: ClusterCache
     observer: Observer = UNOBSERVED
+    shares: Shares | None = None
 
-    def for_team(self, team: str) -> Services:
-        """The services of one team, which reach nothing of another."""
+    def for_team(self, team: str, caller: str | None = None) -> Services:
+        """The services of one team, which reach nothing of another.
+
+        A caller who is named may have no more than its share of the executor at a time.
+        """
+        executor = self.executor
+        if caller is not None and self.shares is not None:
+            executor = self.shares.executor_of(caller, executor)
         return Services(
-            self.database.for_team(team), self.executor, self.clock, self.clusters, self.observer
+            self.database.for_team(team), executor, self.clock, self.clusters, self.observer
         )

@@ -5,6 +5,7 @@ The framework's own middleware runs after routing, so it would miss unknown rout
 """
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 from uuid import uuid4
 
@@ -61,6 +62,7 @@ class Application(Litestar):
                 headers = [
                     *message["headers"],
                     (REQUEST_ID_HEADER, exchange.request_id.encode()),
+                    *_rate_limit_fields(inner),
                 ]
                 if is_options and message["status"] == 204:
                     # The framework names the methods of one of the routes of a path, not HEAD.
@@ -79,6 +81,12 @@ class Application(Litestar):
             await super().__call__(cast("Scope", inner), ask, answer)
         finally:
             exchange.routed(inner)
+
+
+def _rate_limit_fields(scope: Mapping[str, Any]) -> Iterator[tuple[bytes, bytes]]:
+    """What the guard that counts requests has left, refused or not."""
+    for name, value in scope["state"].get("rate_limit", {}).items():
+        yield name.lower().encode(), value.encode()
 
 
 def _request_id(scope: HTTPScope) -> str:

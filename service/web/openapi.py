@@ -27,13 +27,20 @@ from litestar.routes import HTTPRoute
 
 from service.web import problem_types
 from service.web.access import required_scope
-from service.web.conditional import TAGS_PATTERN
 from service.web.cursors import CURSOR
 from service.web.forms import MULTIPART_MEDIA_TYPE, form_type
 from service.web.guards import answer_media_type, declared_type, query_parameters
-from service.web.idempotency import KEY_HEADER, KEY_PATTERN, REPLAYED_HEADER, takes_key
+from service.web.idempotency import REPLAYED_HEADER, takes_key
+from service.web.openapi_headers import (
+    HEADERS,
+    KEY_PARAMETER,
+    answer_headers,
+    conditional_parameters,
+    problem_headers,
+)
 from service.web.problem_types import ProblemType
 from service.web.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
+from service.web.rate_limit import is_limited
 
 __all__ = ["CONDITIONAL", "EXAMPLE", "MULTIPART", "PROBLEMS", "ApiInfo", "build_document", "render"]
 
@@ -44,7 +51,6 @@ PROBLEMS = "problems"
 
 JSON = "application/json"
 _REFERENCE = "#/components/schemas/{name}"
-_REQUEST_ID = {"$ref": "#/components/headers/RequestId"}
 _NO_CONTENT_STATUSES = {204, 304}
 
 
@@ -84,7 +90,7 @@ def build_document(app: Litestar, info: ApiInfo) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": dict(sorted(components.items())),
-            "headers": _HEADERS,
+            "headers": HEADERS,
             "securitySchemes": {_BEARER: _BEARER_SCHEME},
             "responses": {
                 problem_type.slug: _problem_response(problem_type, problem_schema)
@@ -138,9 +144,10 @@ class _Operation:
             }
             for (name, place), annotation in self._parameters()
         ]
-        parameters += self._conditional_headers()
+        if self.handler.opt.get("conditional"):
+            parameters += conditional_parameters(self.method)
         if takes_key(self.handler.opt):
-            parameters.append(_KEY_PARAMETER)
+            parameters.append(KEY_PARAMETER)
         if parameters:
             rendered["parameters"] = parameters
         if (request_body := self._request_body(schema_of)) is not None:
@@ -161,21 +168,6 @@ class _Operation:
             yield (name, "path"), declared_type(fields[name])
         for name, annotation in query_parameters(self.handler).items():
             yield (name, "query"), annotation
-
-    def _conditional_headers(self) -> list[dict[str, Any]]:
-        if not self.handler.opt.get("conditional"):
-            return []
-        names = ["If-None-Match"] if self.method == "get" else ["If-Match", "If-None-Match"]
-        return [
-            {
-                "name": n,
-                "in": "header",
-                "required": (self.method, n) in _REQUIRED_HEADERS,
-                **_CONDITIONAL_HEADERS[self.method, n],
-            }
-            for n in names
-            if (self.method, n) in _CONDITIONAL_HEADERS
-        ]
 
     def _request_body(self, schema_of: Mapping[Any, Any]) -> dict[str, Any] | None:
         if MULTIPART in self.handler.opt:
@@ -206,11 +198,12 @@ class _Operation:
         media_type = answer_media_type(self.handler)
         responses: dict[str, Any] = {}
         for status, (container, description) in sorted(self._answers().items()):
-            headers = {"X-Request-ID": _REQUEST_ID}
+            names = self._header_names()
             if self.handler.opt.get("conditional") and status != 204:
-                headers["ETag"] = {"$ref": "#/components/headers/ETag"}
+                names.append("ETag")
             if takes_key(self.handler.opt):
-                headers[REPLAYED_HEADER] = {"$ref": f"#/components/headers/{REPLAYED_HEADER}"}
+                names.append(REPLAYED_HEADER)
+            headers = answer_headers(*names)
             response: dict[str, Any] = {"description": description, "headers": headers}
             if container is not None:
                 response["content"] = {media_type: {"schema": schema_of[container]}}
@@ -219,7 +212,7 @@ class _Operation:
                 response["content"] = {media_type: {"schema": schema}}
             responses[str(status)] = response
         if self.handler.opt.get("conditional") and self.method == "get":
-            headers = {"X-Request-ID": _REQUEST_ID, "ETag": {"$ref": "#/components/headers/ETag"}}
+            headers = answer_headers(*self._header_names(), "ETag")
             responses["304"] = {"description": "The caller has this version", "headers": headers}
         by_status: dict[int, list[ProblemType]] = {}
         for problem_type in self._problems():
@@ -228,6 +221,13 @@ class _Operation:
             responses[str(status)] = _problem_reference(types)
         return responses
 
+    def _header_names(self) -> list[str]:
+        """The headers that each answer with what was asked for has."""
+        return ["RateLimit-Policy", "RateLimit"] if self._is_limited() else []
+
+    def _is_limited(self) -> bool:
+        return required_scope(self.handler) is not None and is_limited(self.handler)
+
     def _problems(self) -> Iterator[ProblemType]:
         """The problem types an operation can answer with, from what it reads."""
         if required_scope(self.handler) is not None:
@@ -235,6 +235,10 @@ class _Operation:
             yield problem_types.INSUFFICIENT_SCOPE
             yield problem_types.FOREIGN_ORIGIN
             yield problem_types.MISDIRECTED_REQUEST
+        if self._is_limited():
+            yield problem_types.RATE_LIMIT_EXCEEDED
+            yield problem_types.TOO_MANY_AT_ONCE
+            yield problem_types.OVERLOADED
         yield problem_types.INVALID_PARAMETERS
         yield problem_types.NOT_ACCEPTABLE
         yield problem_types.INTERNAL_ERROR
@@ -302,7 +306,7 @@ def _problem_response(problem_type: ProblemType, schema: dict[str, Any]) -> dict
     }
     return {
         "description": f"{problem_type.title}. {problem_type.meaning}",
-        "headers": _problem_headers([problem_type]),
+        "headers": problem_headers([problem_type]),
         "content": {PROBLEM_MEDIA_TYPE: {"schema": schema, "example": example}},
     }
 
@@ -313,18 +317,11 @@ def _problem_reference(types: list[ProblemType]) -> dict[str, Any]:
         return {"$ref": f"#/components/responses/{types[0].slug}"}
     return {
         "description": "; ".join(f"{t.title} ({t.uri})" for t in types),
-        "headers": _problem_headers(types),
+        "headers": problem_headers(types),
         "content": {
             PROBLEM_MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="ProblemDocument")}}
         },
     }
-
-
-def _problem_headers(types: list[ProblemType]) -> dict[str, Any]:
-    headers: dict[str, Any] = {"X-Request-ID": _REQUEST_ID}
-    if {problem_types.UNAUTHENTICATED, problem_types.INSUFFICIENT_SCOPE}.intersection(types):
-        headers["WWW-Authenticate"] = {"$ref": "#/components/headers/WWW-Authenticate"}
-    return headers
 
 
 _BEARER = "bearer"
@@ -334,54 +331,4 @@ _BEARER_SCHEME = {
     "description": "A token of the caller's team. Each operation names the scope it needs: `read`, "
     "`write` or `admin`; none holds another one. While no token has been made, the service answers "
     "without one, on its own machine only.",
-}
-_TAG_SCHEMA = {"schema": {"type": "string", "pattern": TAGS_PATTERN, "maxLength": 1000}}
-_CONDITIONAL_HEADERS: dict[tuple[str, str], dict[str, Any]] = {
-    ("get", "If-None-Match"): {
-        "description": "Entity tags the caller has; 304 when one is the current version.",
-        **_TAG_SCHEMA,
-    },
-    ("put", "If-Match"): {
-        "description": "Replace only this version (or * any); 412 with the current ETag if not.",
-        **_TAG_SCHEMA,
-    },
-    ("put", "If-None-Match"): {
-        "description": "* creates only; 412 when something is stored.",
-        **_TAG_SCHEMA,
-    },
-    ("delete", "If-Match"): {
-        "description": "Only this version (or * any); 412 with the current ETag if not, 428 "
-        "without the header.",
-        **_TAG_SCHEMA,
-    },
-}
-_REQUIRED_HEADERS = {("delete", "If-Match")}
-_KEY_PARAMETER = {
-    "name": KEY_HEADER,
-    "in": "header",
-    "required": False,
-    "description": "Names this request for 24 hours within the team, whichever of its tokens sends "
-    "it. Sent again, it is answered as it was the first time; a request that was refused or failed "
-    "leaves no key.",
-    "schema": {"type": "string", "pattern": KEY_PATTERN, "minLength": 1, "maxLength": 255},
-    "example": "6f1f3c0e-5d0b-4a58-9d52-0c8a5a6e6a27",
-}
-_HEADERS = {
-    REPLAYED_HEADER: {
-        "description": "`true` on the answer of an earlier request with the same Idempotency-Key; "
-        "absent otherwise.",
-        "schema": {"type": "string", "enum": ["true"]},
-    },
-    "WWW-Authenticate": {
-        "description": "How to authenticate (RFC 6750), with the reason where one can be told.",
-        "schema": {"type": "string"},
-    },
-    "RequestId": {
-        "description": "Id of the request, the caller's own when it sent one; also in the log.",
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
-    },
-    "ETag": {
-        "description": "Strong entity tag of the version in the answer.",
-        "schema": {"type": "string"},
-    },
 }

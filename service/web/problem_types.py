@@ -21,14 +21,17 @@ __all__ = [
     "NOT_ACCEPTABLE",
     "NOT_FOUND",
     "NO_SUCH_ROUTE",
+    "OVERLOADED",
     "PAYLOAD_TOO_LARGE",
     "PRECONDITION_FAILED",
     "PRECONDITION_REQUIRED",
     "PROBLEM_TYPES",
+    "RATE_LIMIT_EXCEEDED",
     "REQUEST_HEAD_TOO_LARGE",
     "REQUEST_TIMEOUT",
     "SECRET_NOT_KEPT",
     "SUPERSEDED",
+    "TOO_MANY_AT_ONCE",
     "UNAUTHENTICATED",
     "UNAVAILABLE",
     "UNSUPPORTED_MEDIA_TYPE",
@@ -246,12 +249,41 @@ PRECONDITION_REQUIRED = ProblemType(
     "otherwise a revision stored in the meantime would be archived unseen. Nothing was changed.",
     "Send If-Match with the ETag of the document, or If-Match: * for whatever is stored.",
 )
+RATE_LIMIT_EXCEEDED = ProblemType(
+    "rate-limit-exceeded",
+    429,
+    "Too many requests in a minute",
+    "The token (or the address, while the service is open) has sent more requests than it may. The "
+    "RateLimit-Policy header of every answer says how many these are, the RateLimit header how "
+    "many are left. Nothing was done.",
+    "Send the request again after the seconds named in the Retry-After header. The operator of the "
+    "service sets the limit with STAGEFARE_REQUESTS_PER_MINUTE.",
+)
+TOO_MANY_AT_ONCE = ProblemType(
+    "too-many-at-once",
+    429,
+    "Too many calculations at once",
+    "The token (or the address, while the service is open) has as many calculations running or "
+    "waiting as it may. Nothing was computed or stored.",
+    "Wait for the answers to earlier requests before sending more, or send the request again after "
+    "the seconds named in the Retry-After header. The operator of the service sets the limit with "
+    "STAGEFARE_CALCULATIONS_PER_CALLER.",
+)
 INTERNAL_ERROR = ProblemType(
     "internal-error",
     500,
     "The service failed",
     "Something the service did not foresee. It has been logged under the request's id.",
     "Report it with the `request_id` of this answer.",
+)
+OVERLOADED = ProblemType(
+    "overloaded",
+    503,
+    "The service has more to compute than it can",
+    "So many calculations of all callers are waiting that another one would only wait with them. "
+    "It was refused at once; nothing was computed or stored.",
+    "Send the request again after the seconds named in the Retry-After header. The operator of the "
+    "service sets the limit with STAGEFARE_WAITING_CALCULATIONS.",
 )
 UNAVAILABLE = ProblemType(
     "unavailable",
@@ -286,7 +318,10 @@ PROBLEM_TYPES = (
     INVALID_INPUT,
     WORK_BUDGET_EXCEEDED,
     PRECONDITION_REQUIRED,
+    RATE_LIMIT_EXCEEDED,
+    TOO_MANY_AT_ONCE,
     INTERNAL_ERROR,
+    OVERLOADED,
     UNAVAILABLE,
 )
 

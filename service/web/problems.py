@@ -21,8 +21,10 @@ from service.app.errors import (
     KeyInUse,
     KeyReused,
     NotFound,
+    Overloaded,
     PreconditionFailed,
     Superseded,
+    TooManyAtOnce,
     Unavailable,
 )
 from service.core.errors import Fault, FaultCode, InvalidInput, Path, WorkBudgetExceeded
@@ -160,6 +162,8 @@ _PROBLEM_TYPE_OF: dict[type[BaseException], ProblemType] = {
     KeyInUse: problem_types.IDEMPOTENCY_KEY_IN_USE,
     KeyReused: problem_types.IDEMPOTENCY_KEY_REUSED,
     AnswerNotKept: problem_types.SECRET_NOT_KEPT,
+    TooManyAtOnce: problem_types.TOO_MANY_AT_ONCE,
+    Overloaded: problem_types.OVERLOADED,
     Unavailable: problem_types.UNAVAILABLE,
 }
 # What the framework raises by itself, by status.
@@ -212,7 +216,7 @@ def problem_for(error: Exception) -> Problem | None:
     headers = {}
     if isinstance(error, PreconditionFailed) and error.current is not None:
         headers["ETag"] = f'"{error.current}"'
-    if isinstance(error, KeyInUse | Unavailable):
+    if isinstance(error, KeyInUse | Overloaded | TooManyAtOnce | Unavailable):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return Problem(problem_type, str(error), headers=headers)
 

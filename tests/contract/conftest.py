@@ -36,7 +36,11 @@ class LiveService:
 def live_service(database_url: str, tmp_path: Path) -> Iterator[LiveService]:
     """A service that holds every document of examples/."""
     settings = read_settings(
-        {"STAGEFARE_DATA_DIR": str(tmp_path), "STAGEFARE_DATABASE_URL": database_url}
+        {
+            "STAGEFARE_DATA_DIR": str(tmp_path),
+            "STAGEFARE_DATABASE_URL": database_url,
+            "STAGEFARE_REQUESTS_PER_MINUTE": "0",  # a generator of requests is hasty
+        }
     )
     with ThreadPoolExecutor(max_workers=1) as executor:
         token = executor.submit(lambda: asyncio.run(_admin_token(settings))).result()

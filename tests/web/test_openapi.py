@@ -119,10 +119,14 @@ def test_an_operation_is_described_by_its_handler() -> None:
         "415",
         "421",
         "422",
+        "429",
         "500",
         "503",
     ]
-    assert "ETag" in operation["responses"]["201"]["headers"]
+    headers = operation["responses"]["201"]["headers"]
+    assert headers.keys() == {"X-Request-ID", "ETag", "RateLimit", "RateLimit-Policy"}
+    refused = document()["components"]["responses"]["rate-limit-exceeded"]["headers"]
+    assert refused.keys() == {"X-Request-ID", "Retry-After"}
 
 
 def test_parameters_have_their_constraints_and_descriptions() -> None:

@@ -1,0 +1,200 @@
+"""More than may be computed is refused at once, and nothing stays taken."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from litestar import Litestar
+
+from service.app import pricing
+from service.app.access import LOCAL_TEAM, create_token
+from service.app.ports import Scope
+from service.core.estimates.simulation import simulate_plan
+from service.main import create_app, open_services
+from service.settings import Settings, read_settings
+from tests.api.clients import client_of
+
+PLAN: dict[str, Any] = {
+    "costs": {"stages": [{"forward_seconds": 0.002, "backward_seconds": 0.004}]},
+    "schedule": {"kind": "1f1b"},
+    "workload": {"microbatches": 3},
+}
+QUESTION = {"plan": PLAN}
+
+
+class Kernels:
+    """Holds every simulation until it is told to go on; threads that simulate at the moment."""
+
+    def __init__(self) -> None:
+        self.going = threading.Semaphore(0)
+        self.may_end = threading.Event()
+
+    async def wait_for(self, count: int) -> None:
+        for _ in range(count):
+            assert await asyncio.to_thread(self.going.acquire, timeout=60)
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernels]:
+    held = Kernels()
+    simulate = simulate_plan
+
+    def simulate_when_told(resolved: Any) -> Any:
+        held.going.release()
+        assert held.may_end.wait(60)
+        return simulate(resolved)
+
+    monkeypatch.setattr(pricing, "simulate_plan", simulate_when_told)
+    yield held
+    held.may_end.set()
+
+
+def limited(database_url: str, tmp_path: Path, **limits: int) -> Settings:
+    given = {f"STAGEFARE_{name}": str(limit) for name, limit in limits.items()}
+    return read_settings(
+        {
+            "STAGEFARE_DATA_DIR": str(tmp_path),
+            "STAGEFARE_DATABASE_URL": database_url,
+            **given,
+        }
+    )
+
+
+@asynccontextmanager
+async def started(settings: Settings) -> AsyncIterator[tuple[Litestar, httpx.AsyncClient]]:
+    app = create_app(settings)
+    async with app.lifespan(), client_of(app) as http:
+        yield app, http
+
+
+async def waiting_for(http: httpx.AsyncClient, count: int) -> None:
+    """Until that many calculations wait for a thread."""
+    while f"stagefare_kernel_queue_depth {count}.0" not in (await http.get("/metrics")).text:
+        await asyncio.sleep(0.01)
+
+
+def problem(response: httpx.Response) -> tuple[int, str, str]:
+    slug = response.json()["type"].removeprefix("/problems/")
+    return response.status_code, slug, response.headers["retry-after"]
+
+
+async def test_a_caller_over_its_share_is_refused_and_all_else_goes_on(
+    database_url: str, tmp_path: Path, kernels: Kernels
+) -> None:
+    settings = limited(database_url, tmp_path, CALCULATIONS_PER_CALLER=1)
+    async with started(settings) as (_, http):
+        first = asyncio.create_task(http.post("/v1/cadence", json=QUESTION))
+        await kernels.wait_for(1)
+        for path in ("/v1/bubble", "/v1/estimates"):
+            refused = await http.post(path, json=QUESTION)
+            assert problem(refused) == (429, "too-many-at-once", "1")
+        assert problem(await http.put("/v1/plans/mine", json=PLAN))[0] == 429
+        # What computes nothing is answered as ever, while all kernels are at work.
+        for path in ("/healthz", "/readyz", "/v1/plans", "/metrics"):
+            assert (await http.get(path)).status_code == 200
+        kernels.may_end.set()
+        assert (await first).status_code == 200
+        assert (await http.put("/v1/plans/mine", json=PLAN)).status_code == 201
+        assert (await http.post("/v1/estimates", json=QUESTION)).status_code == 201
+
+
+async def test_each_token_has_a_share_of_its_own(
+    database_url: str, tmp_path: Path, kernels: Kernels
+) -> None:
+    settings = limited(database_url, tmp_path, CALCULATIONS_PER_CALLER=1)
+    async with open_services(settings, LOCAL_TEAM) as services:
+        tokens = [(await create_token(services, [Scope.READ])).text for _ in range(2)]
+    async with (
+        started(settings) as (app, _),
+        client_of(app, tokens[0]) as one,
+        client_of(app, tokens[1]) as other,
+    ):
+        computing = [
+            asyncio.create_task(http.post("/v1/cadence", json=QUESTION)) for http in (one, other)
+        ]
+        await kernels.wait_for(2)
+        assert problem(await one.post("/v1/cadence", json=QUESTION))[0] == 429
+        kernels.may_end.set()
+        assert [(await each).status_code for each in computing] == [200, 200]
+
+
+async def test_more_than_may_wait_is_refused_at_once(
+    database_url: str, tmp_path: Path, kernels: Kernels
+) -> None:
+    settings = limited(database_url, tmp_path, WAITING_CALCULATIONS=1, CALCULATIONS_PER_CALLER=0)
+    async with started(settings) as (_, http):
+        computing = [asyncio.create_task(http.post("/v1/cadence", json=QUESTION)) for _ in range(3)]
+        await kernels.wait_for(2)  # both threads, and one that waits
+        await waiting_for(http, 1)
+        assert problem(await http.post("/v1/cadence", json=QUESTION)) == (503, "overloaded", "1")
+        kernels.may_end.set()
+        assert [(await each).status_code for each in computing] == [200] * 3
+        assert (await http.post("/v1/cadence", json=QUESTION)).status_code == 200
+
+
+async def test_a_client_that_goes_away_leaves_nothing_taken(
+    database_url: str, tmp_path: Path, kernels: Kernels
+) -> None:
+    settings = limited(database_url, tmp_path, WAITING_CALCULATIONS=1, CALCULATIONS_PER_CALLER=3)
+    async with started(settings) as (_, http):
+        computing = [asyncio.create_task(http.post("/v1/cadence", json=QUESTION)) for _ in range(3)]
+        await kernels.wait_for(2)
+        await waiting_for(http, 1)
+        for each in computing:
+            each.cancel()
+        await asyncio.gather(*computing, return_exceptions=True)
+        # What had not begun is gone; both threads are still at what nobody waits for.
+        await waiting_for(http, 0)
+        one_more = asyncio.create_task(http.post("/v1/cadence", json=QUESTION))
+        await waiting_for(http, 1)
+        kernels.may_end.set()
+        assert (await one_more).status_code == 200
+        answers = await asyncio.gather(*(http.post("/v1/cadence", json=QUESTION) for _ in range(3)))
+        assert [answer.status_code for answer in answers] == [200] * 3
+
+
+async def test_requests_are_counted_for_each_token_and_for_each_address_while_open(
+    database_url: str, tmp_path: Path
+) -> None:
+    settings = limited(database_url, tmp_path, REQUESTS_PER_MINUTE=2)
+    async with started(settings) as (app, http):
+        assert [(await http.get("/v1/plans")).status_code for _ in range(3)] == [200, 200, 429]
+        asgi: Any = app
+        elsewhere = httpx.ASGITransport(app=asgi, client=("127.0.0.2", 1234))
+        async with httpx.AsyncClient(transport=elsewhere, base_url="http://localhost") as other:
+            assert (await other.get("/v1/plans")).status_code == 200
+    async with open_services(settings, LOCAL_TEAM) as services:
+        tokens = [(await create_token(services, [Scope.READ])).text for _ in range(2)]
+    async with (
+        started(settings) as (app, nobody),
+        client_of(app, tokens[0]) as one,
+        client_of(app, tokens[1]) as other,
+    ):
+        assert [(await one.get("/v1/plans")).status_code for _ in range(3)] == [200, 200, 429]
+        answer = await other.get("/v1/plans")
+        assert answer.headers["ratelimit"] == '"default";r=1;t=30'
+        # Who is not known is not counted, and learns nothing of limits.
+        refused = [await nobody.get("/v1/plans") for _ in range(3)]
+        assert [each.status_code for each in refused] == [401] * 3
+        assert all("ratelimit" not in each.headers for each in refused)
+
+
+async def test_no_limit_means_none(database_url: str, tmp_path: Path) -> None:
+    settings = limited(
+        database_url,
+        tmp_path,
+        REQUESTS_PER_MINUTE=0,
+        CALCULATIONS_PER_CALLER=0,
+        WAITING_CALCULATIONS=0,
+    )
+    async with started(settings) as (_, http):
+        answers = await asyncio.gather(
+            *(http.post("/v1/cadence", json=QUESTION) for _ in range(150))
+        )
+        assert {answer.status_code for answer in answers} == {200}
+        assert all("ratelimit" not in answer.headers for answer in answers)
