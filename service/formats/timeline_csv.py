@@ -3,13 +3,15 @@
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.timeline import Timeline
+from service.core.schedules.waits import operation_waits
 from service.formats.time_units import exact_seconds
 
 __all__ = ["timeline_csv"]
 
 _HEADER = (
     "rank,kind,stage,microbatch,start_seconds,end_seconds,binding,"
-    "backward_stage,backward_microbatch"
+    "backward_stage,backward_microbatch,"
+    "dependency_wait_seconds,contention_wait_seconds,transfer_wait_seconds"
 )
 
 
@@ -19,10 +21,13 @@ def timeline_csv(timeline: Timeline, selection: Selection = EVERYTHING) -> str:
     `kind` is the name of an `OpKind`. `binding` says what the start waited for: an operation of
     another rank by its stage, kind and microbatch (`2B7`, a fused pair `0F3&7B1`), `rank` for the
     rank's operation before it, `start` for time 0. Seconds are exact decimals. A fused pair has the
-    stage and microbatch of its forward, and in the last columns, empty for others, those of its
-    backward.
+    stage and microbatch of its forward, and in the columns after these, empty for others, those of
+    its backward. The last three say what the rank did before: for how long it waited for a value to
+    be made, for links to be free, and for it to arrive. Before a rank's first operation, which is
+    fill, they are zero.
     """
     program, run = timeline.program, timeline.run
+    waits = operation_waits(timeline)
     lines = [_HEADER]
     for operation in selection.operations(timeline).tolist():
         columns = (
@@ -34,6 +39,9 @@ def timeline_csv(timeline: Timeline, selection: Selection = EVERYTHING) -> str:
             exact_seconds(int(run.end[operation])),
             timeline.waited_for(operation),
             *_backward_of_pair(program, operation),
+            exact_seconds(int(waits.dependency[operation])),
+            exact_seconds(int(waits.contention[operation])),
+            exact_seconds(int(waits.transfer[operation])),
         )
         lines.append(",".join(columns))
     return "\n".join(lines) + "\n"

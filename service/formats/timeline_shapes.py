@@ -1,4 +1,4 @@
-"""One rank's operations as a bounded number of shapes on a line of pixels.
+"""What one rank does and waits for as a bounded number of shapes on a line of pixels.
 
 Operations wide enough to be told apart are boxes. Where they are narrower the line is cut into bins
 and each bin is filled from below by the share of its time that each kind takes, so that a picture
@@ -11,14 +11,29 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.schedules.timeline import Timeline
+from service.core.schedules.waits import OperationWaits
 
-__all__ = ["OTHER", "Box", "Line", "RowShapes", "row_shapes"]
+__all__ = [
+    "CONTENTION",
+    "DEPENDENCY",
+    "OTHER",
+    "SENDING",
+    "TRANSFER",
+    "Box",
+    "Intervals",
+    "Line",
+    "RowShapes",
+    "chunk_numbers",
+    "rank_waits",
+    "row_shapes",
+]
 
 Int64Array = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-# The colour of operations of microbatches that were not asked for.
-OTHER = -1
+# Kinds beside those of operations: an operation of microbatches that were not asked for, and what
+# a rank does between two operations.
+OTHER, SENDING, DEPENDENCY, CONTENTION, TRANSFER = -1, -2, -3, -4, -5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +59,13 @@ class Line:
 class Box:
     """A rectangle in pixels; `bottom` and `top` are shares of the row's height, from below."""
 
-    kind: int  # of OpKind, or OTHER
+    kind: int  # of OpKind, or one of the kinds above
     left: float
     right: float
     bottom: float
     top: float
-    microbatch: int | None  # None where it stands for several operations
+    microbatch: int | None  # None where it stands for several operations, or for none
+    part: int = 0  # which chunk (or direction) of the rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +76,101 @@ class RowShapes:
     binned: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """Stretches of time of some kinds, picoseconds; arrays of equal length."""
+
+    kind: npt.NDArray[np.int_]
+    start: Int64Array
+    end: Int64Array
+
+
+_NOTHING = np.zeros(0, dtype=np.int64)
+NO_INTERVALS = Intervals(_NOTHING, _NOTHING, _NOTHING)
+
+
+def chunk_numbers(timeline: Timeline) -> Int64Array:
+    """(directions, stages) which of its rank's chunks a stage is, in execution order.
+
+    Where a rank has stages of two directions those of the second come after those of the first.
+    """
+    homes = timeline.program.stage_ranks.reshape(-1)
+    numbers = np.zeros(len(homes), dtype=np.int64)
+    order = np.argsort(homes, kind="stable")
+    first = np.flatnonzero(np.diff(homes[order], prepend=-1))
+    lengths = np.diff(first, append=len(homes))
+    numbers[order] = np.arange(len(homes)) - np.repeat(first, lengths)
+    return numbers.reshape(timeline.program.stage_ranks.shape)
+
+
+def rank_waits(timeline: Timeline, waits: OperationWaits, rank: int) -> Intervals:
+    """What a rank does between its operations, in its order: it sends, and waits for causes."""
+    operations = timeline.rank_operations(rank)
+    end, released = timeline.run.end[operations], timeline.released[operations]
+    first, second, third = (
+        waits.dependency[operations],
+        waits.contention[operations],
+        waits.transfer[operations],
+    )
+    start = timeline.run.start[operations] - first - second - third
+    marks = np.stack((start, start + first, start + first + second, start + first + second + third))
+    kinds = (SENDING, DEPENDENCY, CONTENTION, TRANSFER)
+    found = Intervals(
+        np.tile(np.array(kinds), len(end)),
+        np.stack((end, *marks[:3]), axis=1).reshape(-1),
+        np.stack((released, *marks[1:]), axis=1).reshape(-1),
+    )
+    lasting = np.flatnonzero(found.end > found.start)
+    return Intervals(found.kind[lasting], found.start[lasting], found.end[lasting])
+
+
 def row_shapes(
-    timeline: Timeline, operations: Int64Array, wanted: npt.NDArray[np.bool_], line: Line
+    timeline: Timeline,
+    operations: Int64Array,
+    wanted: npt.NDArray[np.bool_],
+    line: Line,
+    waits: Intervals = NO_INTERVALS,
 ) -> RowShapes:
-    """The shapes of the operations of one rank that are given by their ids.
+    """The shapes of the operations of one rank that are given by their ids, and of its waits.
 
     `wanted` is (all operations,): those not wanted are drawn as OTHER, so that the rank is not
     taken for idle.
     """
+    program = timeline.program
     lefts = line.pixels(timeline.run.start[operations])
     rights = line.pixels(timeline.run.end[operations])
     visible = rights > lefts
     operations, lefts, rights = operations[visible], lefts[visible], rights[visible]
-    kinds = np.where(wanted[operations], timeline.program.kind[operations], OTHER)
-    busy_pixels = float((rights - lefts).sum())
-    if len(operations) * line.narrowest > busy_pixels:
-        return RowShapes(_bins(kinds, lefts, rights, line), binned=True)
-    microbatches = timeline.program.microbatch[operations]
-    boxes = (
-        Box(int(kind), float(left), float(right), 0.0, 1.0, None if kind == OTHER else int(m))
-        for kind, left, right, m in zip(kinds, lefts, rights, microbatches, strict=True)
-    )
+    kinds = np.where(wanted[operations], program.kind[operations], OTHER)
+    gaps = waits.kind, line.pixels(waits.start), line.pixels(waits.end)
+    kept = gaps[2] > gaps[1]
+    wait_kinds, wait_lefts, wait_rights = (column[kept] for column in gaps)
+    drawn_pixels = float((rights - lefts).sum() + (wait_rights - wait_lefts).sum())
+    if (len(operations) + len(wait_kinds)) * line.narrowest > drawn_pixels:
+        return RowShapes(
+            _bins(
+                np.concatenate((kinds, wait_kinds)),
+                np.concatenate((lefts, wait_lefts)),
+                np.concatenate((rights, wait_rights)),
+                line,
+            ),
+            binned=True,
+        )
+    microbatches = program.microbatch[operations]
+    parts = chunk_numbers(timeline)[microbatches % program.directions, program.stage[operations]]
+    columns = (kinds.tolist(), lefts.tolist(), rights.tolist())
+    boxes = [
+        Box(kind, left, right, 0.0, 1.0, None if kind == OTHER else m, part)
+        for kind, left, right, m, part in zip(
+            *columns, microbatches.tolist(), parts.tolist(), strict=True
+        )
+    ]
+    boxes += [
+        Box(kind, left, right, 0.0, 1.0, None)
+        for kind, left, right in zip(
+            wait_kinds.tolist(), wait_lefts.tolist(), wait_rights.tolist(), strict=True
+        )
+    ]
     return RowShapes(tuple(boxes), binned=False)
 
 
@@ -91,7 +181,7 @@ def _bins(
     edges: FloatArray = np.linspace(line.left, line.left + line.width, count + 1)
     boxes: list[Box] = []
     below = np.zeros(count)
-    for kind in sorted(set(kinds.tolist()), key=lambda kind: (kind == OTHER, kind)):
+    for kind in sorted(set(kinds.tolist()), key=lambda kind: (kind < 0, abs(kind))):
         of_kind = kinds == kind
         share = _covered(lefts[of_kind], rights[of_kind], edges) / np.diff(edges)
         above = np.minimum(below + share, 1.0)

@@ -1,14 +1,14 @@
-"""A timeline as a picture: one row a rank, one box an operation, idle time left open.
+"""A timeline as a picture: one row a rank, one box an operation, idle time by what it waits for.
 
-Made to be read: a legend, a time axis in a fitting unit, microbatch numbers where they fit, and on
-request the fill, drain, utilisation and peak live activations of each rank beside its row, and the
-slowest cadence and the effect of other microbatch counts below. Kinds differ in lightness and
-height as well as in hue. Transfers are not drawn.
+Made to be read: a legend, a time axis in a fitting unit, fill, steady part and drain, microbatch
+numbers where they fit, and on request the fill, drain, utilisation and peak live activations of
+each rank beside its row, and the slowest cadence and the effect of other microbatch counts below.
+Kinds differ in lightness and height as well as in hue; later chunks of a rank are lighter.
+Transfers are drawn where a rank waits for them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from html import escape
 
 import numpy as np
@@ -18,12 +18,25 @@ from service.core.memory.live import LiveActivations
 from service.core.schedules.bubble import Bubble
 from service.core.schedules.cadence import Cadence
 from service.core.schedules.effects import MicrobatchEffect
-from service.core.schedules.program import OpKind
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.stage_times import operation_kinds
 from service.core.schedules.timeline import Timeline
+from service.core.schedules.waits import operation_waits
 from service.formats.time_units import fitting_unit, readable_time
-from service.formats.timeline_shapes import OTHER, Box, Line, row_shapes
+from service.formats.timeline_looks import HATCH, LOOKS, ink_on, rectangle, shade, text
+from service.formats.timeline_notes import Note, footer_notes, rank_notes
+from service.formats.timeline_shapes import (
+    CONTENTION,
+    DEPENDENCY,
+    OTHER,
+    SENDING,
+    TRANSFER,
+    Box,
+    Line,
+    chunk_numbers,
+    rank_waits,
+    row_shapes,
+)
 
 __all__ = ["MAX_ROWS", "timeline_svg"]
 
@@ -33,30 +46,10 @@ _MOST_BOXES = 20_000
 
 _WIDTH = 1200.0
 _MARGIN = 28.0
-_TOP = 92.0
-_NOTE_WIDTH = 72.0
+_TOP = 104.0
+_NOTE_WIDTH = 76.0
 _SMALLEST_LABELLED_ROW = 13.0
 
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """How one kind of operation is drawn; `height` is the share of the row's height."""
-
-    name: str
-    fill: str
-    ink: str
-    height: float = 1.0
-
-
-_LOOKS = {
-    OpKind.FORWARD: _Look("forward", "#1f5f9e", "#ffffff"),
-    OpKind.BACKWARD: _Look("backward", "#f3b23c", "#2b2206"),
-    OpKind.BACKWARD_INPUT: _Look("backward (inputs)", "#f3b23c", "#2b2206"),
-    OpKind.BACKWARD_WEIGHT: _Look("backward (weights)", "#a65b2b", "#ffffff"),
-    OpKind.FORWARD_BACKWARD: _Look("forward and backward", "#7b4a9c", "#ffffff"),
-    OpKind.RECOMPUTE: _Look("recompute", "#2e9e83", "#ffffff", 0.62),
-    OTHER: _Look("other microbatches", "#c5ccd6", "#5b6573"),
-}
 
 _STYLE = (
     "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
@@ -73,6 +66,7 @@ class _Page:
 
     line: Line
     ranks: tuple[int, ...]
+    parts: int  # the most chunks (or directions) of a rank
     pitch: float  # from one row to the next
     row: float  # a row's height
     bottom: float  # of the last row
@@ -102,14 +96,16 @@ def timeline_svg(
     if len(ranks) > MAX_ROWS:
         detail = f"a picture has at most {MAX_ROWS} ranks; got {len(ranks)}: choose fewer"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("ranks",), detail)])
-    columns = _columns(bubble, live) if _pitch(len(ranks)) >= _SMALLEST_LABELLED_ROW else []
+    tall = _pitch(len(ranks)) >= _SMALLEST_LABELLED_ROW
+    columns = rank_notes(timeline, bubble, live) if tall else []
     page = _page(timeline, selection, ranks, len(columns))
     heading = title or _default_title(timeline)
-    footer, height = _footer(page, cadence, effects)
-    rows, binned = _rows(timeline, selection, page)
+    footer, height = footer_notes(_MARGIN, page.bottom, cadence, effects)
+    rows, kinds, binned = _rows(timeline, selection, page)
     body = [
-        *_header(timeline, selection, heading, bubble, binned=binned),
-        *_axis(page),
+        *_header(timeline, page, heading, bubble, kinds, binned=binned),
+        *_phases(timeline, page),
+        *_axis(timeline, page),
         *rows,
         *_notes(page, columns),
         *footer,
@@ -120,6 +116,7 @@ def timeline_svg(
             f'<title id="timeline-title">{escape(heading)}</title>',
             f'<desc id="timeline-desc">{escape(_description(timeline, selection, bubble))}</desc>',
             f"<style>{_STYLE}</style>",
+            HATCH,
             f'<rect width="{_WIDTH:g}" height="{height:g}" fill="#ffffff"/>',
             *body,
             "</svg>\n",
@@ -156,7 +153,10 @@ def _description(timeline: Timeline, selection: Selection, bubble: Bubble | None
     )
     if bubble:
         text += f" Ranks are idle {bubble.idle_fraction:.1%} of it."
-    return text + " Transfers are not drawn."
+    text += " Time between operations is coloured by what the rank waits for."
+    if timeline.program.stage_ranks.size > timeline.program.ranks:
+        text += " Peaks count activations of one microbatch on one chunk."
+    return text
 
 
 def _pitch(rows: int) -> float:
@@ -168,52 +168,100 @@ def _page(timeline: Timeline, selection: Selection, ranks: tuple[int, ...], colu
     left = _MARGIN + 58
     width = _WIDTH - _MARGIN - left - columns * _NOTE_WIDTH
     pitch = _pitch(len(ranks))
-    narrowest = max(2.0, len(ranks) * width / _MOST_BOXES * len(operation_kinds(timeline.program)))
+    # Waits and sending are three more kinds at the most, as a rank seldom knows all four.
+    kinds = len(operation_kinds(timeline.program)) + 3
+    narrowest = max(2.0, len(ranks) * width / _MOST_BOXES * kinds)
     line = Line(start, end, left, width, narrowest)
     row = pitch - (5 if pitch > 18 else 1.5)
-    return _Page(line, ranks, pitch, row, _TOP + len(ranks) * pitch)
+    parts = int(chunk_numbers(timeline).max()) + 1
+    return _Page(line, ranks, parts, pitch, row, _TOP + len(ranks) * pitch)
 
 
 def _header(
     timeline: Timeline,
-    selection: Selection,
+    page: _Page,
     heading: str,
     bubble: Bubble | None,
+    kinds: set[int],
     *,
     binned: bool,
 ) -> list[str]:
+    """Title and facts on the left, on the right what the colours mean: work above, waits below."""
     facts = [f"makespan {readable_time(timeline.makespan)}"]
     if bubble:
         facts.append(f"idle {bubble.idle_fraction:.1%}")
         if bubble.ideal_utilisation:
             facts.append(f"closed form: {bubble.ideal_utilisation.utilisation:.1%} utilised")
-    facts.append("transfers not drawn")
+    if page.parts > 1 and not binned:
+        two_way = timeline.program.directions > 1
+        facts.append("lighter: the other direction" if two_way else "lighter: later chunks")
     if binned:
         facts.append("narrow operations: share of time by kind")
     parts = [
-        _text(_MARGIN, 38, heading, "h"),
-        _text(_MARGIN, 60, " · ".join(facts), "s"),
+        text(_MARGIN, 36, heading, "h"),
+        text(_MARGIN, 58, " · ".join(facts), "s"),
     ]
-    looks: list[int] = list(operation_kinds(timeline.program))
-    if not selection.microbatches(timeline).all():
-        looks.append(OTHER)
-    x = _WIDTH - _MARGIN
-    for kind in reversed(looks):
-        look = _LOOKS[kind]
-        x -= 7 * len(look.name)
-        parts.append(_text(x, 38, look.name))
-        tall = 14 * look.height
-        parts.append(_rectangle(x - 20, 27 + (14 - tall), 14, tall, look.fill))
-        x -= 36
+    work: list[int] = [*operation_kinds(timeline.program), *((OTHER,) if OTHER in kinds else ())]
+    shades = 1 if binned else min(page.parts, 4)
+    parts += _legend(36, [(kind, shades if kind >= 0 else 1) for kind in work])
+    idle = (SENDING, DEPENDENCY, CONTENTION, TRANSFER)
+    parts += _legend(58, [(kind, 1) for kind in idle if kind in kinds], hatched="fill, drain")
     return parts
 
 
-def _axis(page: _Page) -> list[str]:
+def _legend(y: float, entries: Sequence[tuple[int, int]], hatched: str = "") -> list[str]:
+    """Kinds in so many shades, to the left from the right edge; a hatched one before them."""
+    parts = []
+    x = _WIDTH - _MARGIN
+    for kind, shades in reversed(entries):
+        look = LOOKS[kind]
+        x -= 6.4 * len(look.name)
+        parts.append(text(x, y, look.name))
+        tall = 14 * look.height
+        for number in reversed(range(shades)):
+            x -= 20 if number == shades - 1 else 8
+            wide = 14 if number == shades - 1 else 8
+            fill = shade(kind, number, shades)
+            parts.append(rectangle(x, y - 11 + (14 - tall), wide, tall, fill))
+        x -= 16
+    if hatched:
+        x -= 6.4 * len(hatched)
+        parts.append(text(x, y, hatched))
+        parts.append(rectangle(x - 20, y - 11, 14, 14, "url(#hatch)"))
+    return parts
+
+
+def _phases(timeline: Timeline, page: _Page) -> list[str]:
+    """Above the rows: until all ranks have begun, while all are at it, since the first is done.
+
+    With few microbatches one is done before another begins, and nothing is steady.
+    """
+    begun, done = int(timeline.first_start.max()), int(timeline.last_end.min())
+    marks = [("fill", 0, min(begun, done)), ("drain", max(begun, done), timeline.makespan)]
+    if begun < done:
+        marks.insert(1, ("steady", begun, done))
+    parts, lines = [], []
+    for name, start, end in marks:
+        left, right = page.line.pixels(np.array([start, end], dtype=np.int64)).tolist()
+        if right - left < 2:
+            continue
+        lines.append(f"M{left + 1:.1f} {_TOP - 7:g}v-4H{right - 1:.1f}v4")
+        if right - left > 7 * len(name):
+            parts.append(text((left + right) / 2, _TOP - 15, name, "c m"))
+    if lines:
+        parts.append(f'<path d="{"".join(lines)}" stroke="#6b7684" fill="none"/>')
+    return parts
+
+
+def _axis(timeline: Timeline, page: _Page) -> list[str]:
     line = page.line
-    parts = [
-        _rectangle(line.left, page.top(i), line.width, page.row, "#eef1f5")
-        for i in range(len(page.ranks))
-    ]
+    parts = []
+    for index, rank in enumerate(page.ranks):
+        ends = np.array([timeline.first_start[rank], timeline.last_end[rank]], dtype=np.int64)
+        left, right = line.pixels(ends).tolist()
+        top = page.top(index)
+        parts.append(rectangle(line.left, top, line.width, page.row, "url(#hatch)"))
+        parts.append(rectangle(left, top, max(right - left, 0.0), page.row, "#eef1f5"))
     unit = fitting_unit(line.end)
     step = _tick_step(line.end - line.start)
     grid = []
@@ -221,9 +269,9 @@ def _axis(page: _Page) -> list[str]:
         x = line.left + (tick - line.start) / max(line.end - line.start, 1) * line.width
         grid.append(f"M{x:.1f} {_TOP - 4:g}V{page.bottom + 3:.1f}")
         amount = readable_time(tick, unit).removesuffix(f" {unit.symbol}")
-        parts.append(_text(x, page.bottom + 18, amount, "c m"))
+        parts.append(text(x, page.bottom + 18, amount, "c m"))
     parts.append(f'<path d="{"".join(grid)}" stroke="#d3d9e1" fill="none"/>')
-    parts.append(_text(line.left - 12, page.bottom + 18, unit.symbol, "c n"))
+    parts.append(text(line.left - 12, page.bottom + 18, unit.symbol, "c n"))
     return parts
 
 
@@ -235,50 +283,60 @@ def _tick_step(length: int) -> int:
     return next((power * by for by in (1, 2, 5) if power * by * 12 >= length), power * 10)
 
 
-def _rows(timeline: Timeline, selection: Selection, page: _Page) -> tuple[list[str], bool]:
+def _rows(
+    timeline: Timeline, selection: Selection, page: _Page
+) -> tuple[list[str], set[int], bool]:
+    """The rows, the kinds that are drawn in them, and whether any of them is drawn in bins."""
     wanted = selection.microbatches(timeline)
     everyone = Selection(start=selection.start, end=selection.end).operations(timeline)
     on_rank = timeline.program.rank[everyone]
+    waits = operation_waits(timeline)
     parts: list[str] = []
+    kinds: set[int] = set()
     binned = False
     for index, rank in enumerate(page.ranks):
         first, stop = np.searchsorted(on_rank, [rank, rank + 1])
-        shapes = row_shapes(timeline, everyone[first:stop], wanted, page.line)
+        shapes = row_shapes(
+            timeline, everyone[first:stop], wanted, page.line, rank_waits(timeline, waits, rank)
+        )
         binned |= shapes.binned
+        kinds |= {box.kind for box in shapes.boxes}
         top = page.top(index)
         if page.pitch >= _SMALLEST_LABELLED_ROW or index % 8 == 0:
-            parts.append(_text(page.line.left - 12, top + page.row / 2 + 4, f"rank {rank}", "n"))
-        parts.extend(_boxes(shapes.boxes, top, page.row))
+            parts.append(text(page.line.left - 12, top + page.row / 2 + 4, f"rank {rank}", "n"))
+        parts.extend(_boxes(shapes.boxes, top, page))
         if not shapes.binned:
-            parts.extend(_numbers(shapes.boxes, top, page.row))
-    return parts, binned
+            parts.extend(_numbers(shapes.boxes, top, page))
+    return parts, kinds, binned
 
 
-def _boxes(boxes: Sequence[Box], top: float, height: float) -> list[str]:
-    """One path for each kind: a rectangle is then about twenty bytes."""
-    paths: dict[int, list[str]] = {}
+def _boxes(boxes: Sequence[Box], top: float, page: _Page) -> list[str]:
+    """One path for each colour: a rectangle is then about twenty bytes."""
+    height = page.row
+    paths: dict[str, list[str]] = {}
     for box in boxes:
         width = box.right - box.left
         whole = (box.bottom, box.top) == (0, 1)
         gap = min(width * 0.2, 1.0) if whole else 0.0
-        tall = height * (_LOOKS[box.kind].height if whole else box.top - box.bottom)
+        tall = height * (LOOKS[box.kind].height if whole else box.top - box.bottom)
         above = height - tall if whole else height * (1 - box.top)
-        paths.setdefault(box.kind, []).append(
+        paths.setdefault(shade(box.kind, box.part, page.parts), []).append(
             f"M{box.left:.1f} {top + above:.1f}h{max(width - gap, 0.3):.1f}v{tall:.1f}"
             f"H{box.left:.1f}z"
         )
     return [
-        f'<path fill="{_LOOKS[kind].fill}" d="{"".join(rectangles)}"/>'
-        for kind, rectangles in sorted(paths.items())
+        f'<path fill="{fill}" d="{"".join(rectangles)}"/>'
+        for fill, rectangles in sorted(paths.items())
     ]
 
 
-def _numbers(boxes: Sequence[Box], top: float, height: float) -> list[str]:
+def _numbers(boxes: Sequence[Box], top: float, page: _Page) -> list[str]:
     """Microbatch numbers of the boxes that are wide and tall enough."""
+    height = page.row
     size = min(11.0, height - 3)
     if size < 8:
         return []
-    parts: dict[int, list[str]] = {}
+    parts: dict[str, list[str]] = {}
     for box in boxes:
         if box.microbatch is None:
             continue
@@ -286,88 +344,23 @@ def _numbers(boxes: Sequence[Box], top: float, height: float) -> list[str]:
         if box.right - box.left < len(label) * size * 0.6 + 4:
             continue
         x = (box.left + box.right - 1) / 2
-        tall = height * _LOOKS[box.kind].height
+        tall = height * LOOKS[box.kind].height
         y = top + height - tall / 2 + size * 0.36
-        parts.setdefault(box.kind, []).append(f'<tspan x="{x:.1f}" y="{y:.1f}">{label}</tspan>')
+        ink = ink_on(shade(box.kind, box.part, page.parts))
+        parts.setdefault(ink, []).append(f'<tspan x="{x:.1f}" y="{y:.1f}">{label}</tspan>')
     return [
-        f'<text class="m" style="font-size:{size:g}px;fill:{_LOOKS[kind].ink}">'
-        f"{''.join(spans)}</text>"
-        for kind, spans in sorted(parts.items())
+        f'<text class="m" style="font-size:{size:g}px;fill:{ink}">{"".join(spans)}</text>'
+        for ink, spans in sorted(parts.items())
     ]
 
 
-def _columns(
-    bubble: Bubble | None, live: Sequence[LiveActivations] | None
-) -> list[tuple[str, list[str]]]:
-    """The columns beside the rows: heading, and a cell for each rank of the program."""
-    columns = []
-    if bubble:
-        columns.append(("fill", [readable_time(time.fill) for time in bubble.ranks]))
-        columns.append(("drain", [readable_time(time.drain) for time in bubble.ranks]))
-        columns.append(("utilised", [f"{time.utilisation:.1%}" for time in bubble.ranks]))
-    if live:
-        columns.append(("peak live", [str(rank.peak_activations) for rank in live]))
-    return columns
-
-
-def _notes(page: _Page, columns: Sequence[tuple[str, list[str]]]) -> list[str]:
+def _notes(page: _Page, columns: Sequence[Note]) -> list[str]:
     parts = []
     for place, (heading, cells) in enumerate(columns, start=1):
         x = page.line.left + page.line.width + place * _NOTE_WIDTH
-        parts.append(_text(x, _TOP - 10, heading, "c n"))
+        parts.append(text(x, _TOP - 10, heading, "c n"))
         parts.extend(
-            _text(x, page.top(index) + page.row / 2 + 4, cells[rank], "n")
+            text(x, page.top(index) + page.row / 2 + 4, cells[rank], "n")
             for index, rank in enumerate(page.ranks)
         )
     return parts
-
-
-def _footer(
-    page: _Page, cadence: Cadence | None, effects: Sequence[MicrobatchEffect]
-) -> tuple[list[str], float]:
-    """What stands below the axis, and where the page ends."""
-    y = page.bottom + 52
-    parts: list[str] = []
-    if cadence:
-        slowest = cadence.stages[cadence.slowest_stage]
-        parts.append(_text(_MARGIN, y, "Slowest cadence", "b"))
-        facts = f"stage {slowest.stage}: {readable_time(slowest.work)} of work a microbatch"
-        if cadence.steady:
-            pace = readable_time(cadence.steady.per_microbatch)
-            facts += f"; the steady state takes {pace} a microbatch"
-        parts.append(_text(_MARGIN + 130, y, facts))
-        y += 26
-    if effects:
-        parts.append(_text(_MARGIN, y, "Microbatches", "b"))
-        rows = [("makespan", "a microbatch", "idle")]
-        rows += [
-            (
-                readable_time(effect.makespan),
-                readable_time(Fraction(effect.per_microbatch)),
-                f"{effect.idle_fraction:.1%}",
-            )
-            for effect in effects
-        ]
-        counts = ["", *(str(effect.microbatches) for effect in effects)]
-        for count, cells in zip(counts, rows, strict=True):
-            look = "c n" if not count else "n"
-            parts.append(_text(_MARGIN + 160, y, count, "n b"))
-            parts.extend(
-                _text(_MARGIN + 250 + 100 * place, y, cell, look)
-                for place, cell in enumerate(cells)
-            )
-            y += 19
-        parts.append(_text(_MARGIN + 490, y - 19, "predicted, the microbatch size held fixed", "c"))
-        y += 6
-    return parts, round(y - 8 if parts else page.bottom + 40)
-
-
-def _text(x: float, y: float, content: str, look: str = "") -> str:
-    styled = f' class="{look}"' if look else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{styled}>{escape(content)}</text>'
-
-
-def _rectangle(x: float, y: float, width: float, height: float, fill: str) -> str:
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"/>'
-    )

@@ -1,5 +1,6 @@
 """Timelines as pictures: well formed, true to the run, bounded."""
 
+import random
 import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
@@ -17,9 +18,23 @@ from service.core.schedules.program import OpKind, PairMode, RecomputeMode
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.stage_times import StageTimes
 from service.core.schedules.timeline import Timeline, simulate_timeline
-from service.formats.timeline_shapes import OTHER, Line, row_shapes
+from service.core.schedules.waits import operation_waits
+from service.formats.timeline_looks import LOOKS, ink_on, shade
+from service.formats.timeline_shapes import (
+    CONTENTION,
+    DEPENDENCY,
+    OTHER,
+    SENDING,
+    TRANSFER,
+    Intervals,
+    Line,
+    chunk_numbers,
+    rank_waits,
+    row_shapes,
+)
 from service.formats.timeline_svg import timeline_svg
 from tests.core.schedules.plans import MILLISECOND, thirds, timeline
+from tests.core.schedules.random_cases import random_cases
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -56,7 +71,7 @@ def test_one_box_for_each_operation_and_all_that_is_said_beside_it() -> None:
     found = texts(svg)
     for expected in (
         "1f1b · 4 ranks · 16 microbatches",
-        "makespan 1.341 s · idle 29.3% · transfers not drawn",
+        "makespan 1.341 s · idle 29.3%",
         "rank 3",
         "forward",
         "backward",
@@ -64,7 +79,10 @@ def test_one_box_for_each_operation_and_all_that_is_said_beside_it() -> None:
         "drain",
         "utilised",
         "89.5%",
-        "peak live",
+        "peak stages",
+        "fill, drain",
+        "steady",
+        "waits for another rank",
         "Slowest cadence",
         "stage 2: 75 ms of work a microbatch; the steady state takes 75 ms a microbatch",
         "Microbatches",
@@ -81,7 +99,7 @@ def test_is_accessible() -> None:
     assert root.attrib["aria-labelledby"].split() == list(named)
     assert named["timeline-title"] == "gpipe · 2 ranks · 2 microbatches"
     assert "2 ranks" in str(named["timeline-desc"])
-    assert "Transfers are not drawn." in str(named["timeline-desc"])
+    assert "coloured by what the rank waits for" in str(named["timeline-desc"])
 
 
 def test_title_is_escaped() -> None:
@@ -92,8 +110,9 @@ def test_title_is_escaped() -> None:
 def test_only_what_is_given_is_said() -> None:
     found = texts(timeline_svg(timeline("forward_only", 2, [1, 1])))
     assert "Slowest cadence" not in found
-    assert "fill" not in found
+    assert "utilised" not in found
     assert "backward" not in found
+    assert "waits for a busy link" not in found
 
 
 def test_filters() -> None:
@@ -135,6 +154,101 @@ def test_size_is_bounded(ranks: int, microbatches: int) -> None:
     assert len(svg) < 1_000_000
     assert any("share of time by kind" in text for text in texts(svg))
     ET.fromstring(svg)
+
+
+def paths(svg: str, fill: str) -> list[tuple[float, float]]:
+    """Left and width of each box in a colour."""
+    root = ET.fromstring(svg)
+    found = []
+    for element in root.iter(f"{SVG}path"):
+        if element.get("fill") == fill:
+            for box in element.attrib["d"].split("z")[:-1]:
+                left, width = re.match(r"M([\d.]+) [\d.]+h([\d.]+)", box).groups()  # type: ignore[union-attr]
+                found.append((float(left), float(width)))
+    return sorted(found)
+
+
+def test_waits_are_coloured_by_cause_where_they_are() -> None:
+    """The first backward of rank 0 waits from 4 to 11 for a value and to 12 for its transfer."""
+    line = timeline("1f1b", 2, [2, 3], [4, 5], 1)
+    axis = Line(start=0, end=24, left=0.0, width=240.0, narrowest=2.0)
+    wanted = np.ones(line.program.operations, dtype=np.bool_)
+    waits = rank_waits(line, operation_waits(line), 0)
+    shapes = row_shapes(line, np.arange(4), wanted, axis, waits)
+    assert [(b.kind, b.left, b.right) for b in shapes.boxes[4:]] == [
+        (DEPENDENCY, 40, 110),
+        (TRANSFER, 110, 120),
+        (DEPENDENCY, 160, 190),
+        (TRANSFER, 190, 200),
+    ]
+    svg = timeline_svg(line)
+    scale = (1200 - 28 - 86) / 24
+    expected = [(86 + 11 * scale, scale), (86 + 19 * scale, scale)]
+    found = paths(svg, LOOKS[TRANSFER].fill)
+    assert [left for left, _ in found] == pytest.approx([left for left, _ in expected], abs=0.1)
+    assert {"waits for a transfer", "waits for another rank", "fill, drain"} <= set(texts(svg))
+
+
+def test_queues_and_sending_have_looks_of_their_own() -> None:
+    intervals = Intervals(np.array([SENDING, CONTENTION]), np.array([0, 10]), np.array([10, 20]))
+    line = timeline("gpipe", 1, [10], [10])
+    axis = Line(start=0, end=20, left=0.0, width=200.0, narrowest=2.0)
+    shapes = row_shapes(line, np.arange(0), np.zeros(2, dtype=np.bool_), axis, intervals)
+    assert [(b.kind, b.left, b.right) for b in shapes.boxes] == [
+        (SENDING, 0, 100),
+        (CONTENTION, 100, 200),
+    ]
+    assert len({LOOKS[kind].fill for kind in (SENDING, CONTENTION, DEPENDENCY, TRANSFER)}) == 4
+
+
+def test_rows_sum_to_the_makespan(seed: int) -> None:
+    """Fill, operations, waits and drain of a rank leave nothing out and nothing twice."""
+    for _, line in random_cases(random.Random(seed), 30):
+        waits = operation_waits(line)
+        for rank in range(line.program.ranks):
+            between = rank_waits(line, waits, rank)
+            operations = line.rank_operations(rank)
+            parts = int((between.end - between.start).sum()) + int(line.durations[operations].sum())
+            fill, drain = line.first_start[rank], line.makespan - line.last_end[rank]
+            assert parts + fill + drain == line.makespan
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunks"), [("zb_v", 2), ("interleaved_1f1b", 3), ("dualpipe", 1)]
+)
+def test_chunks_and_directions_of_a_rank_are_told_apart(kind: str, chunks: int) -> None:
+    stages = [6] * (4 * chunks)
+    halves = None if kind == "interleaved_1f1b" else (stages, stages)
+    line = timeline(kind, 8, stages, None if halves else stages, chunks=chunks, halves=halves)
+    parts = 2 if kind == "dualpipe" else chunks
+    svg = timeline_svg(line, live=live_activations(line.program))
+    drawn = [rectangles(svg, shade(OpKind.FORWARD, part, parts)) for part in range(parts)]
+    assert drawn == [4 * 8 // line.program.directions] * parts
+    assert "peak chunks" in texts(svg)
+    numbers = chunk_numbers(line)
+    assert numbers.max() == parts - 1
+    if kind == "zb_v":
+        assert numbers.tolist() == [[0, 0, 0, 0, 1, 1, 1, 1]]
+    if kind == "dualpipe":
+        assert numbers.tolist() == [[0] * 4, [1] * 4]
+
+
+def test_fill_steady_part_and_drain_are_marked() -> None:
+    line = timeline("gpipe", 4, [1] * 4, [1] * 4)
+    assert {"fill", "steady", "drain"} <= set(texts(timeline_svg(line)))
+    # One microbatch on two stages without backwards: the first is done as the second begins.
+    alone = texts(timeline_svg(timeline("forward_only", 1, [1, 1])))
+    assert "steady" not in alone
+    assert {"fill", "drain"} <= set(alone)
+
+
+def test_ink_stands_out_and_shades_differ() -> None:
+    for kind in LOOKS:
+        for part in range(4):
+            assert ink_on(shade(kind, part, 4)) != shade(kind, part, 4)
+        if kind >= 0:
+            assert len({shade(kind, part, 4) for part in range(4)}) == 4
+    assert (ink_on("#1f5f9e"), ink_on("#f3b23c")) == ("#ffffff", "#1c1a16")
 
 
 def test_too_many_ranks_are_refused() -> None:
