@@ -141,8 +141,7 @@ async def store(
 
     Raises `PreconditionFailed`, or `InvalidInput` when the document refers to what is not stored.
     """
-    newest = await unit.documents.lock(checked.kind, name)
-    visible = None if newest is None else await unit.documents.find(checked.kind, name)
+    visible = await unit.documents.lock(checked.kind, name)
     _require(permits, visible, f"{singular(checked.kind)} {name!r}")
     if visible is not None and visible.digest == checked.digest:
         return Stored(visible, Change.UNCHANGED)
@@ -220,8 +219,7 @@ async def archive(
     async with services.storage.writing() as unit:
         # Held from here on, so that the version compared is the one that is archived. Locking makes
         # an unknown name exist, which the error below undoes.
-        await unit.documents.lock(kind, name)
-        visible = await unit.documents.find(kind, name)
+        visible = await unit.documents.lock(kind, name)
         if visible is None:
             raise NotFound(f"no {singular(kind)} {name[:100]!r} is stored")
         _require(permits, visible, f"{singular(kind)} {name!r}")

@@ -233,7 +233,7 @@ class DocumentStore(Protocol):
     async def lock(self, kind: DocumentKind, name: str) -> Revision | None:
         """Make the name exist, hold it until the unit of work ends; its newest revision.
 
-        Also finds the newest revision of an archived name (so that numbers go on).
+        None when it is archived, as when it never had one; numbers go on all the same.
         """
 
     async def append(self, kind: DocumentKind, name: str, new: NewRevision) -> Revision:

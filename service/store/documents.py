@@ -69,8 +69,9 @@ def _of_name(columns: Select[Any]) -> Select[Any]:
 
 
 _REVISIONS = _HEADINGS.add_columns(Revisions.content)
-_NEWEST_OF_NAME = _newest(_REVISIONS).where(Documents.name == bindparam("name"))
-_NEWEST_OF_LIVE_NAME = _NEWEST_OF_NAME.where(Documents.archived_at.is_(None))
+_NEWEST_OF_LIVE_NAME = _newest(_REVISIONS).where(
+    Documents.name == bindparam("name"), Documents.archived_at.is_(None)
+)
 _PAGE = (
     _newest(_HEADINGS)
     .where(Documents.archived_at.is_(None), Documents.name > bindparam("after"))
@@ -124,7 +125,7 @@ class SqlDocumentStore:
     async def lock(self, kind: DocumentKind, name: str) -> Revision | None:
         """Make the name exist, hold it until the unit of work ends; its newest revision.
 
-        Also finds the newest revision of an archived name (so that numbers go on). SQLite holds
+        None when it is archived, as when it never had one; numbers go on all the same. SQLite holds
         the whole database already; PostgreSQL holds the name's row.
         """
         await insert_if_absent(
@@ -141,7 +142,7 @@ class SqlDocumentStore:
         await self.connection.execute(_LOCK, {"team": self.team, "kind": kind, "name": name})
         # A statement of its own: a join in the one above would see the revisions as they were
         # before it waited.
-        return await self._one(_NEWEST_OF_NAME, kind=kind, name=name)
+        return await self._one(_NEWEST_OF_LIVE_NAME, kind=kind, name=name)
 
     async def append(self, kind: DocumentKind, name: str, new: NewRevision) -> Revision:
         """Store the next revision of a name held by `lock`; unarchives the name.

@@ -104,8 +104,8 @@ class FakeDocuments:
         return revisions[-1]
 
     async def lock(self, kind: DocumentKind, name: str) -> Revision | None:
-        revisions = self._state.revisions.setdefault((kind, name), [])
-        return revisions[-1] if revisions else None
+        self._state.revisions.setdefault((kind, name), [])
+        return await self.find(kind, name)
 
     async def append(self, kind: DocumentKind, name: str, new: NewRevision) -> Revision:
         revisions = self._state.revisions[kind, name]
