@@ -11,7 +11,6 @@ from service.core.amounts import Amount, largest, smallest
 from service.core.estimates.estimate import Estimate
 from service.core.estimates.iteration import throughput
 from service.core.plans.plan import Boundary, RankPair, Statement
-from service.core.schedules.program import StageEdge
 from service.core.topology.paths import PhysicalPath
 from service.formats.time_units import readable_time
 
@@ -147,7 +146,6 @@ def _boundaries(estimate: Estimate) -> Table:
     }
     for boundary in _crossed(estimate)[:MAX_ROWS]:
         pair = _slowest(boundary)
-        edge = StageEdge(boundary.source, boundary.target, boundary.direction)
         path = pair.forward_path
         bound, size = pair.forward_bound_picoseconds, boundary.forward_bytes
         table.add_row(
@@ -156,7 +154,7 @@ def _boundaries(estimate: Estimate) -> Table:
             "no topology" if path is None else _bottleneck(path),
             "unknown" if bound is None else _ends(bound, readable_time),
             _ends(boundary.forward_picoseconds, readable_time),
-            readable_time(exposed.get(edge, 0)),
+            readable_time(exposed.get(boundary.edge, 0)),
         )
     return table
 

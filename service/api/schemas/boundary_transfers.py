@@ -226,7 +226,7 @@ def _boundary(
 ) -> BoundaryOut:
     directions = simulated.timeline.program.directions
     makespan = to_seconds(simulated.timeline.makespan)
-    edge = StageEdge(boundary.source, boundary.target, boundary.direction)
+    edge = boundary.edge
 
     def spread(amount: Amount | None) -> Spread | None:
         if amount is None:

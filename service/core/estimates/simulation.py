@@ -11,7 +11,7 @@ from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import has_backward, pair_mode, plan_family, plan_shape
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
-from service.core.schedules.program import OpKind, RecomputeMode, StageEdge
+from service.core.schedules.program import OpKind, RecomputeMode
 from service.core.schedules.stage_times import StageTimes, operation_kinds
 from service.core.schedules.timeline import Timeline, simulate_timeline
 
@@ -41,7 +41,7 @@ def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
     """
     plan = resolved.plan
     times = _stage_times(resolved)
-    edges = tuple(StageEdge(b.source, b.target, b.direction) for b in resolved.boundaries)
+    edges = tuple(boundary.edge for boundary in resolved.boundaries)
     table = resolved.sizes.table
     forward = table([boundary.forward_picoseconds for boundary in resolved.boundaries])
     backward = table([boundary.backward_picoseconds for boundary in resolved.boundaries])

@@ -103,7 +103,8 @@ def price(
         more = len(counts.unreachable) - 1
         detail = (
             f"no physical path joins {pair.source_device} (rank {pair.source_rank}) and "
-            f"{pair.target_device} (rank {pair.target_rank}) both ways"
+            f"{pair.target_device} (rank {pair.target_rank})"
+            + (" both ways" if any(payload.returns for payload in payloads) else "")
         ) + (f", nor {more} more rank pairs" if more else "")
         detail += ": hosts are joined by the topology's fabric, or by links to common switches"
         faults.append(Fault(FaultCode.UNREACHABLE, ("placement",), detail))
@@ -150,6 +151,7 @@ def _local(payload: Payload, direction: int) -> Boundary:
         tensors=payload.tensors,
         forward_bytes=payload.forward_bytes,
         backward_bytes=payload.backward_bytes,
+        returns=payload.returns,
         origin=TransferOrigin.LOCAL,
         forward_picoseconds=0,
         backward_picoseconds=0,
@@ -213,6 +215,7 @@ def _boundary(
         tensors=payload.tensors,
         forward_bytes=payload.forward_bytes,
         backward_bytes=payload.backward_bytes,
+        returns=payload.returns,
         origin=origin,
         forward_picoseconds=forward[0],
         backward_picoseconds=backward[0],
@@ -233,7 +236,8 @@ def _pair(
     forward = backward = None
     if finder is not None and source.device is not None and target.device is not None:
         forward = finder.path(source.device, target.device)
-        backward = finder.path(target.device, source.device)
+        if payload.returns:
+            backward = finder.path(target.device, source.device)
     pair = RankPair(
         source_rank=source.rank,
         target_rank=target.rank,
@@ -246,7 +250,7 @@ def _pair(
         forward_bound_picoseconds=_lower_bound(forward, payload.forward_bytes),
         backward_bound_picoseconds=_lower_bound(backward, payload.backward_bytes),
     )
-    if finder is not None and (forward is None or backward is None):
+    if finder is not None and (forward is None or (payload.returns and backward is None)):
         counts.unreachable.append(pair)
     _count(pair, payload, given, counts)
     return pair

@@ -17,13 +17,17 @@ MAX_BYTES = 2**53 - 1
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What stage `source` and stage `target` exchange for one microbatch, by rank pair."""
+    """What stage `source` and stage `target` exchange for one microbatch, by rank pair.
+
+    `returns` says whether a gradient goes back at all.
+    """
 
     source: int
     target: int
     tensors: tuple[CrossingTensor, ...] | None
     forward_bytes: Amount | None
     backward_bytes: Amount | None
+    returns: bool
     forward_seconds: GivenSeconds | None = None  # stated by the plan
     backward_seconds: GivenSeconds | None = None
     path: Path = ()  # where the plan states it
@@ -56,6 +60,7 @@ def given_payloads(
                 tensors=None,
                 forward_bytes=read_bytes(stage.boundary_bytes, sizes),
                 backward_bytes=read_bytes(back_bytes, sizes),
+                returns=backward,
                 forward_seconds=stage.transfer_seconds,
                 backward_seconds=back_seconds,
                 path=("costs", "stages", number),
@@ -70,10 +75,9 @@ def cut_payloads(cuts: Sequence[Cut]) -> list[Payload]:
     faults = []
     payloads = []
     for cut in cuts:
-        payload = Payload(
-            cut.source, cut.target, cut.tensors, cut.forward_bytes, cut.backward_bytes
-        )
-        if max(largest(cut.forward_bytes), largest(cut.backward_bytes)) > MAX_BYTES:
+        there, back = cut.forward_bytes, cut.backward_bytes
+        payload = Payload(cut.source, cut.target, cut.tensors, there, back, returns=back != 0)
+        if max(largest(there), largest(back)) > MAX_BYTES:
             detail = (
                 f"stage {cut.source} would send stage {cut.target} more than {MAX_BYTES} bytes "
                 "for one microbatch"

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from service.core.amounts import Amount, SizeClasses
 from service.core.models.cuts import CrossingTensor, SkipRouting
-from service.core.schedules.program import PairMode
+from service.core.schedules.program import PairMode, StageEdge
 from service.core.topology.paths import PhysicalPath
 
 __all__ = [
@@ -248,6 +248,8 @@ class Boundary:
     """Stage `source` hands its tensors to `target`. Times are of the slowest rank pair.
 
     Where stages live on several ranks there is one for each direction. `LOCAL` ones have no pairs.
+    `returns` says whether a gradient goes back: not where the schedule has no backward, and not
+    where none of the tensors needs one.
 
     `*_picoseconds` is the predicted transfer of one microbatch, `*_bound_picoseconds` what it
     takes at least (at most the prediction).
@@ -259,12 +261,18 @@ class Boundary:
     tensors: tuple[CrossingTensor, ...] | None
     forward_bytes: Amount | None
     backward_bytes: Amount | None
+    returns: bool
     origin: TransferOrigin
     forward_picoseconds: Amount
     backward_picoseconds: Amount
     forward_bound_picoseconds: Amount
     backward_bound_picoseconds: Amount
     pairs: tuple[RankPair, ...]
+
+    @property
+    def edge(self) -> StageEdge:
+        """What it is to a schedule."""
+        return StageEdge(self.source, self.target, self.direction, self.returns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,6 +296,9 @@ def _schedule_assumptions(
     timed = any(stage.pair_seconds is not None for stage in plan.stages or ())
     if family.has_pairs and pair_mode(plan) is PairMode.FUSED and not timed:
         said.append(statements.FUSED_PAIRS_SUMMED)
+    ends = sum(not boundary.returns and boundary.direction == 0 for boundary in boundaries)
+    if ends and has_backward(plan):
+        said.append(statements.no_gradient(ends))
     local = sum(boundary.origin is TransferOrigin.LOCAL for boundary in boundaries)
     if local:
         said.append(statements.local_boundaries(local))

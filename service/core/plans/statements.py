@@ -42,6 +42,7 @@ __all__ = [
     "latency_unknown",
     "local_boundaries",
     "microbatches_differ",
+    "no_gradient",
     "nominal_bandwidth",
     "order_for_times",
     "tokens_unknown",
@@ -220,6 +221,16 @@ def microbatches_differ(classes: int) -> Statement:
         f"the microbatches have {classes} different sizes and run in the order given; what is said "
         "of one is a mean over all, with the least and the most beside it; a fused pair takes the "
         "time of its forward's microbatch",
+    )
+
+
+def no_gradient(boundaries: int) -> Statement:
+    """Assumption: backwards before layers that are not trained wait for nothing."""
+    over = _count(boundaries, "boundary", "boundaries")
+    return Statement(
+        "no_gradient",
+        f"no tensor over {over} needs a gradient, so none goes back: the backwards before it wait "
+        "for none, and take the time that the profile gives them",
     )
 
 

@@ -290,8 +290,9 @@ def microbatch_repeat(timeline: Timeline) -> int | None:
 
 
 def _all_lead_to_the_last(program: Program) -> bool:
-    """Edges go up, so it is enough that every stage but the last has one."""
-    return {edge.source for edge in program.stage_edges} >= set(range(program.stages - 1))
+    """Edges go up, so it is enough that every stage but the last has one, and a gradient of it."""
+    joined = {edge.source for edge in program.stage_edges if edge.gradient}
+    return joined >= set(range(program.stages - 1))
 
 
 def _phase_cadence(

@@ -70,9 +70,10 @@ def needs_of(
 ) -> list[Need]:
     """Every need between operations of a table, within the stages and then edge by edge.
 
-    Forward after forward over an edge, gradient after gradient back over it; within a stage the
-    backward after the forward, a recomputation between them, the weight half after the input half.
-    With a recompute after the gradient it is the recomputation that waits for the gradient.
+    Forward after forward over an edge, and gradient after gradient back over it if any goes back;
+    within a stage the backward after the forward, a recomputation between them, the weight half
+    after the input half. With a recompute after the gradient it is the recomputation that waits for
+    the gradient.
     """
     forward, again = position[OpKind.FORWARD], position[OpKind.RECOMPUTE]
     weight = position[OpKind.BACKWARD_WEIGHT]
@@ -92,7 +93,8 @@ def needs_of(
             (False, forward[edge.source, every], forward[edge.target, every]),
             (True, gives[edge.target, every], takes[edge.source, every]),
         ):
-            needs.append(_need(index, before, after, gradient=gradient, crosses=crosses))
+            if edge.gradient or not gradient:
+                needs.append(_need(index, before, after, gradient=gradient, crosses=crosses))
     return [need for need in needs if len(need.before)]
 
 

@@ -215,6 +215,11 @@ def _boundary_faults(timeline: Timeline, change: TransferChange, path: Path) -> 
     if change.gradient and operation_kinds(program) == (OpKind.FORWARD,):
         detail = "the schedule runs forward only: no transfer goes backward"
         return [Fault(FaultCode.INCONSISTENT, (*path, "direction"), detail)]
+    ends = change.source, change.target
+    returns = {(e.source, e.target) for e in program.stage_edges if e.gradient}
+    if change.gradient and ends not in returns:
+        detail = "no tensor of this boundary needs a gradient: no transfer goes backward"
+        return [Fault(FaultCode.INCONSISTENT, (*path, "direction"), detail)]
     return []
 
 

@@ -68,7 +68,14 @@ def _unmet_everywhere(timeline: Timeline) -> str | None:
             return "stages are not equal"
         if (of_kind != of_kind[:, :1]).any():
             return "microbatches are not equal"
-    if not set(chain(program.stages, program.directions)) <= set(program.stage_edges):
+    has_gradients = operation_kinds(program) != (OpKind.FORWARD,)
+    joined = {
+        (edge.source, edge.target, edge.direction)
+        for edge in program.stage_edges
+        if edge.gradient or not has_gradients
+    }
+    in_chain = chain(program.stages, program.directions)
+    if not joined >= {(edge.source, edge.target, edge.direction) for edge in in_chain}:
         return "stages are not joined in a chain"
     if timeline.latencies.any():
         return "transfers take time"

@@ -56,12 +56,14 @@ class PairMode(StrEnum):
 class StageEdge:
     """Tensors go from stage `source` to the later stage `target`; gradients go back.
 
-    In a program of several directions each direction has its own ranks, so its own edges.
+    In a program of several directions each direction has its own ranks, so its own edges. Without
+    `gradient` none goes back, as behind layers that are not trained: no backward waits for any.
     """
 
     source: int
     target: int
     direction: int = 0
+    gradient: bool = True
 
 
 def operation_label(kind: OpKind, own: tuple[int, int], backward: tuple[int, int]) -> str:

@@ -17,6 +17,7 @@ from service.core.plans.plan import (
     Placement,
     Plan,
     ResolvedPlan,
+    Schedule,
     TransferOrigin,
     Workload,
 )
@@ -266,3 +267,22 @@ def test_bytes_of_an_iteration_that_json_would_not_carry_are_refused() -> None:
     most = (2**53 - 1) // 16
     assert resolve(plan(most)).boundaries[0].forward_bytes == most
     assert refusals(lambda: resolve(plan(most + 1))) == [(FaultCode.OUT_OF_RANGE, MICROBATCHES)]
+
+
+def test_forwards_alone_need_no_path_back() -> None:
+    """Two hosts joined one way."""
+    both = cluster()
+    one_way = Cluster(
+        both.vertices,
+        {ends: link for ends, link in both.links.items() if ends != ("leaf0", "host0/nic0")},
+    )
+    stage = replace(STAGE, boundary_bytes=8_000_000)
+    placed = Placement(devices=("host0/gpu0", "host1/gpu0"))
+    plan = given_plan(stage, STAGE, topology="two@1", placement=placed)
+    text = refusal_text(lambda: resolve(plan, cluster=one_way))
+    assert "(rank 1) both ways" in text
+    forwards = replace(plan, schedule=Schedule("forward_only"))
+    (boundary,) = resolve(forwards, cluster=one_way).boundaries
+    assert boundary.pairs[0].forward_path is not None
+    assert boundary.pairs[0].backward_path is None
+    assert times(boundary)[0] > 0

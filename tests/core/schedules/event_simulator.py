@@ -33,6 +33,7 @@ class Plan:
     backward: list[list[int]] = field(default_factory=list)
     partner: dict[Operation, tuple[int, int]] = field(default_factory=dict)
     directions: int = 1
+    untrained: frozenset[int] = frozenset()  # edges over which no gradient goes back
     chunks: int = 1
     group: int | None = None
 
@@ -95,7 +96,7 @@ class Plan:
                 if letter == "F" and stage == target:
                     way = (index, False, microbatch) if crosses else None
                     found.append((does["F", source, microbatch], way))
-                if letter in takes_gradient and stage == source:
+                if letter in takes_gradient and stage == source and index not in self.untrained:
                     way = (index, True, microbatch) if crosses else None
                     found.append((gradient_of(target, microbatch), way))
             if letter in "RBI":
@@ -247,6 +248,7 @@ def random_plan(rng: random.Random, schedule: str, *, fused: bool = False) -> Pl
         forward=forward,
         backward=backward,
         partner=partners(words),
+        untrained=random_untrained(rng, len(edges)),
         directions=directions,
         chunks=chunks,
     )
@@ -254,6 +256,12 @@ def random_plan(rng: random.Random, schedule: str, *, fused: bool = False) -> Pl
         alike = rng.random() < 0.5
         plan.durations["F&B"] = random_times(rng, stages, microbatches, largest, alike=alike)
     return plan
+
+
+def random_untrained(rng: random.Random, edges: int) -> frozenset[int]:
+    """Mostly none; else some."""
+    share = rng.choice([0.0, 0.0, 0.0, 0.4])
+    return frozenset(index for index in range(edges) if rng.random() < share)
 
 
 def partners(words: list[list[Word]]) -> dict[Operation, tuple[int, int]]:
@@ -296,6 +304,7 @@ def random_legal_plan(rng: random.Random) -> Plan:
         durations=random_durations(rng, stages, microbatches, 9),
         forward=forward,
         backward=backward,
+        untrained=random_untrained(rng, len(edges)),
     )
     waiting = {op: {need for need, _ in found} for op, found in plan.all_needs().items()}
     sequence: list[Operation] = []

@@ -93,6 +93,14 @@ def thirds(cadences: Sequence[int], unit: int = 3) -> tuple[list[int], list[int]
     return [c * unit // 3 for c in cadences], [2 * c * unit // 3 for c in cadences]
 
 
+def plan_edges(plan: Plan) -> tuple[StageEdge, ...]:
+    """The edges of a reference plan."""
+    return tuple(
+        StageEdge(edge[0], edge[1], sum(edge[2:]), gradient=index not in plan.untrained)
+        for index, edge in enumerate(plan.edges)
+    )
+
+
 def plan_program(plan: Plan, schedule: str = "explicit") -> Program:
     """The service's program of a reference plan."""
     return assemble_program(
@@ -102,7 +110,7 @@ def plan_program(plan: Plan, schedule: str = "explicit") -> Program:
         microbatches=1 + max(m for order in plan.orders for _, _, m in order),
         directions=plan.directions,
         recompute=RecomputeMode(plan.recompute),
-        stage_edges=tuple(StageEdge(*edge) for edge in plan.edges),
+        stage_edges=plan_edges(plan),
     )
 
 
@@ -149,7 +157,7 @@ def named_program(plan: Plan, schedule: str) -> Program:
         chunks_per_rank=plan.chunks,
         pair_mode=PairMode.FUSED if plan.partner else PairMode.SERIAL,
         recompute=RecomputeMode(plan.recompute),
-        stage_edges=tuple(StageEdge(*edge) for edge in plan.edges),
+        stage_edges=plan_edges(plan),
         order=plan_order(plan) if schedule == "explicit" else None,
     )
 

@@ -229,6 +229,10 @@ def test_two_phases_need_every_stage_to_lead_to_the_last() -> None:
     program = build_program("gpipe", 2, 8, stage_edges=())
     line = simulate_timeline(program, StageTimes.of([9, 1], [1, 9]))
     assert measure_cadence(line).steady is None
+    # Without gradients the backwards of stage 0 follow its forwards at once.
+    frozen = build_program("gpipe", 2, 8, stage_edges=(StageEdge(0, 1, gradient=False),))
+    line = simulate_timeline(frozen, StageTimes.of([9, 1], [1, 9]))
+    assert measure_cadence(line).steady is None
     one_phase = build_program("1f1b", 2, 8, stage_edges=())
     line = simulate_timeline(one_phase, StageTimes.of([9, 1], [1, 9]))
     assert steady(line).per_microbatch == 10

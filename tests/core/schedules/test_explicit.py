@@ -8,10 +8,10 @@ import pytest
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.schedules.build import build_program
 from service.core.schedules.catalogue import SCHEDULES
-from service.core.schedules.program import OpKind, PairMode, Program, RecomputeMode, StageEdge
+from service.core.schedules.program import OpKind, PairMode, Program, RecomputeMode
 from service.core.schedules.shape import Backward, Shape
 from tests.core.schedules.event_simulator import random_legal_plan
-from tests.core.schedules.plans import plan_order, write_order
+from tests.core.schedules.plans import plan_edges, plan_order, write_order
 from tests.core.schedules.reference_orders import shapes_of
 
 
@@ -146,7 +146,7 @@ def test_random_legal_orders_are_accepted_and_random_sequences_are_judged(seed: 
     for _ in range(300):
         plan = random_legal_plan(rng)
         microbatches = 1 + max(m for order in plan.orders for *_, m in order)
-        edges = tuple(StageEdge(*edge) for edge in plan.edges)
+        edges = plan_edges(plan)
         mode = RecomputeMode(plan.recompute)
         text = plan_order(plan)
         run = partial(build_program, "explicit", len(text), microbatches, recompute=mode)

@@ -179,3 +179,14 @@ def test_a_plan_without_any_time_is_refused() -> None:
 def test_warm_up_can_be_called_again() -> None:
     warm_up()
     warm_up()
+
+
+def test_a_backward_does_not_wait_for_a_gradient_that_is_not_sent() -> None:
+    """F0 0-2, B0 2-6 at once, where with a gradient it would wait for 1B0, which ends at 12."""
+    trained = build_program("gpipe", 2, 1)
+    frozen = build_program("gpipe", 2, 1, stage_edges=(StageEdge(0, 1, gradient=False),))
+    times = StageTimes.of([2, 3], [4, 5])
+    ends = [simulate_timeline(p, times, 1).run.end.tolist() for p in (trained, frozen)]
+    assert ends == [[2, 16, 6, 11], [2, 6, 6, 11]]
+    assert len(frozen.inputs) == 1
+    assert not frozen.input_gradient.any()
