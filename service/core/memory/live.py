@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import OpKind, Program
-from service.core.schedules.stage_times import StageSequence, by_stage, pick
+from service.core.schedules.stage_times import StageSequence, by_stage, operation_kinds, pick
 from service.core.schedules.timeline import Timeline
 
 __all__ = ["ActivationDeltas", "LiveActivations", "live_activations", "series_times"]
@@ -179,7 +179,7 @@ def _weighed(program: Program, table: Int64Array) -> Int64Array:
     changes[pair, 1] += pick(
         table[OpKind.BACKWARD], program.backward_stage[pair], program.backward_microbatch[pair]
     )
-    if set(np.unique(kind).tolist()) == {OpKind.FORWARD}:
+    if operation_kinds(program) == (OpKind.FORWARD,):
         changes[:, 1] = -changes[:, 0]
     return changes.reshape(-1)
 

@@ -159,22 +159,29 @@ def _index(
     if any(o.backward_stage is not None for o in rank_orders):
         backward_stage, backward_microbatch = _backwards_of_pairs(rank_orders)
 
-    known = (kind >= 0) & (kind < len(OpKind))
-    for s, m in ((stage, microbatch), (backward_stage, backward_microbatch)):
-        known &= (s >= 0) & (s < stages) & (m >= 0) & (m < microbatches)
-    _refuse(
-        [
-            f"stages are 0..{stages - 1} and microbatches 0..{microbatches - 1}; rank {rank[i]} "
-            f"runs kind {kind[i]} on stage {stage[i]}, microbatch {microbatch[i]}"
-            for i in np.flatnonzero(~known)[:_MOST_FAULTS]
-        ]
-    )
+    limited: list[tuple[npt.NDArray[np.signedinteger], int]] = [
+        (kind, len(OpKind)),
+        *((s, stages) for s in (stage, backward_stage)),
+        *((m, microbatches) for m in (microbatch, backward_microbatch)),
+    ]
+    if any(column.min() < 0 or column.max() >= limit for column, limit in limited):
+        known = np.logical_and.reduce([(c >= 0) & (c < limit) for c, limit in limited])
+        _refuse(
+            [
+                f"stages are 0..{stages - 1} and microbatches 0..{microbatches - 1}; rank "
+                f"{rank[i]} runs kind {kind[i]} on stage {stage[i]}, microbatch {microbatch[i]}"
+                for i in np.flatnonzero(~known)[:_MOST_FAULTS]
+            ]
+        )
 
     position = operation_table(
         kind, stage, microbatch, backward_stage, backward_microbatch, (stages, microbatches)
     )
     stage_ranks = np.full((directions, stages), -1, dtype=np.int32)
-    stage_ranks[microbatch % directions, stage] = rank
+    if directions == 1:
+        stage_ranks[0, stage] = rank
+    else:
+        stage_ranks[microbatch % directions, stage] = rank
     operations = _Operations(
         rank_offsets=rank_offsets,
         rank=rank,
@@ -204,23 +211,18 @@ def _backwards_of_pairs(rank_orders: Sequence[RankOrder]) -> tuple[Int32Array, I
 
 def _check_once(operations: _Operations, directions: int) -> None:
     """No operation is run twice, no stage of a direction on two ranks."""
-    kind, rank, position = operations.kind, operations.rank, operations.position
-    ids = np.arange(len(kind), dtype=np.int64)
+    kind, rank = operations.kind, operations.rank
     pair = kind == OpKind.FORWARD_BACKWARD
-    forward_or_own = np.where(pair, OpKind.FORWARD, kind)
-    backward_or_own = np.where(pair, OpKind.BACKWARD, kind)
-    own = position[forward_or_own, operations.stage, operations.microbatch]
-    back = position[backward_or_own, operations.backward_stage, operations.backward_microbatch]
-    doubled = np.flatnonzero((own != ids) | (back != ids))
-    details = [
-        f"an operation is run once; {operations.label(i)} stands twice"
-        for i in doubled[:_MOST_FAULTS].tolist()
-    ]
+    details = []
+    # Each operation has filled places of the table of its own, unless two do the same.
+    if np.count_nonzero(operations.position >= 0) < len(kind) + np.count_nonzero(pair):
+        details = _doubled(operations, pair)
     for stage, microbatch in (
         (operations.stage, operations.microbatch),
         (operations.backward_stage, operations.backward_microbatch),
     ):
-        home = operations.stage_ranks[microbatch % directions, stage]
+        ways = operations.stage_ranks
+        home = ways[0][stage] if directions == 1 else ways[microbatch % directions, stage]
         details += [
             f"a stage lives on one rank; rank {rank[i]} runs {operations.label(i)}, "
             f"rank {home[i]} runs others of stage {stage[i]}"
@@ -229,6 +231,19 @@ def _check_once(operations: _Operations, directions: int) -> None:
         if operations.backward_stage is operations.stage:
             break
     _refuse(details)
+
+
+def _doubled(operations: _Operations, pair: npt.NDArray[np.bool_]) -> list[str]:
+    kind, position = operations.kind, operations.position
+    ids = np.arange(len(kind), dtype=np.int64)
+    forward_or_own = np.where(pair, OpKind.FORWARD, kind)
+    backward_or_own = np.where(pair, OpKind.BACKWARD, kind)
+    own = position[forward_or_own, operations.stage, operations.microbatch]
+    back = position[backward_or_own, operations.backward_stage, operations.backward_microbatch]
+    return [
+        f"an operation is run once; {operations.label(i)} stands twice"
+        for i in np.flatnonzero((own != ids) | (back != ids))[:_MOST_FAULTS].tolist()
+    ]
 
 
 def _check_complete(operations: _Operations, recompute: RecomputeMode) -> None:

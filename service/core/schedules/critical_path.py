@@ -100,22 +100,27 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
     program, run = timeline.program, timeline.run
     follow = _Follow(timeline)
     operation = int(run.end.argmax())
-    backwards: list[PathOperation] = []
+    backwards: list[int] = []
+    waited: list[PathTransfer | None] = []
     while operation >= 0:
-        before, after = follow.back(operation)
-        backwards.append(
-            PathOperation(
-                operation=operation,
-                stage=int(program.stage[operation]),
-                kind=OpKind(program.kind[operation]),
-                microbatch=int(program.microbatch[operation]),
-                start=int(run.start[operation]),
-                end=int(run.end[operation]),
-                after=after,
-            )
+        backwards.append(operation)
+        operation, after = follow.back(operation)
+        waited.append(after)
+    on_path = np.array(backwards[::-1], dtype=np.int64)
+    columns = (
+        program.stage[on_path],
+        program.kind[on_path],
+        program.microbatch[on_path],
+        run.start[on_path],
+        run.end[on_path],
+    )
+    kinds = tuple(OpKind)
+    path = tuple(
+        PathOperation(number, stage, kinds[kind], microbatch, start, end, after)
+        for number, stage, kind, microbatch, start, end, after in zip(
+            backwards[::-1], *(column.tolist() for column in columns), waited[::-1], strict=True
         )
-        operation = before
-    path = tuple(reversed(backwards))
+    )
 
     by_stage = [0] * program.stages
     by_kind: dict[OpKind, int] = {}
@@ -137,6 +142,7 @@ class _Follow:
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
+        self._first = frozenset(timeline.program.rank_offsets.tolist())
         self._served: dict[int, LinkService] = {}
         self._sends: Int64Array | None = None
         if timeline.transfers.holds_senders:
@@ -145,12 +151,13 @@ class _Follow:
     def back(self, operation: int) -> tuple[int, PathTransfer | None]:
         """The operation before it on the path, -1 for none, and what is between the two."""
         program, run = self.timeline.program, self.timeline.run
-        binding = int(run.binding[operation])
+        # Single items by `item`: a path is long, and indexing makes a numpy number of each.
+        binding = run.binding.item(operation)
         if binding >= 0:
             transfer = self._transfer(binding)
             first = transfer.ahead[0].input if transfer.ahead else binding
-            return int(program.inputs[first]), transfer
-        if operation == program.rank_offsets[program.rank[operation]]:
+            return program.inputs.item(first), transfer
+        if operation in self._first:
             return -1, None
         sent = -1 if self._sends is None else int(self._sends[operation - 1])
         if sent < 0 or not self.timeline.latencies[sent]:
@@ -160,9 +167,11 @@ class _Follow:
 
     def _transfer(self, binding: int) -> PathTransfer:
         timeline = self.timeline
-        arrival = timeline.arrival_of(binding)
         queues = timeline.run.queues
-        if queues is None or queues.behind[binding] < 0:
+        if queues is None:
+            return self._named(binding, timeline.latencies.item(binding))
+        arrival = timeline.arrival_of(binding)
+        if queues.behind[binding] < 0:
             sent = int(timeline.run.end[timeline.program.inputs[binding]])
             return self._named(binding, arrival - sent)
         link = int(queues.bound_link[binding])
@@ -199,8 +208,8 @@ class _Follow:
         program = self.timeline.program
         return PathTransfer(
             input=number,
-            edge=int(program.input_edges[number]),
-            gradient=bool(program.input_gradient[number]),
+            edge=program.input_edges.item(number),
+            gradient=program.input_gradient.item(number),
             latency=latency,
             ahead=ahead,
             holds_sender=holds_sender,

@@ -35,13 +35,20 @@ class CycleRatio:
 class _Values:
     """What a policy is worth: for every node the cycle it ends in and the length of its way.
 
-    `height` is in units of 1 / the ratio's denominator; `cycles` gives a cycle's arcs by its root.
+    Cycles are numbered; `ratios` and `arcs_of` have an entry for each, and so has `level`, the
+    place of its ratio among all different ones, which compare faster. `height` is in units of 1 /
+    the ratio's denominator.
     """
 
-    ratio: list[Fraction]
+    cycle: list[int]  # of each node, -1 while unknown
     height: list[int]
-    root: list[int]
-    cycles: dict[int, tuple[int, ...]]
+    ratios: list[Fraction]
+    arcs_of: list[tuple[int, ...]]
+    level: list[int]
+
+
+# Of each arc: tail, head, weight, tokens.
+_Columns = list[tuple[int, int, int, int]]
 
 
 def maximum_cycle_ratio(nodes: int, arcs: Sequence[Arc]) -> CycleRatio:
@@ -50,87 +57,90 @@ def maximum_cycle_ratio(nodes: int, arcs: Sequence[Arc]) -> CycleRatio:
     Nodes are 0..nodes-1; every node has an arc leaving it, and the tokens of every cycle sum to at
     least 1 (with fewer, an operation would wait for itself).
     """
+    columns = [(arc.tail, arc.head, arc.weight, arc.tokens) for arc in arcs]
     outgoing: list[list[int]] = [[] for _ in range(nodes)]
     for index, arc in enumerate(arcs):
         outgoing[arc.tail].append(index)
     policy = [max(choices, key=lambda i: arcs[i].weight) for choices in outgoing]
-    values = _value(arcs, policy, None)
-    while _improve_ratio(arcs, policy, values) or _improve_height(arcs, policy, values):
-        values = _value(arcs, policy, values)
-    best = max(range(nodes), key=lambda node: values.ratio[node])
-    return CycleRatio(values.ratio[best], values.cycles[values.root[best]])
+    values = _value(columns, policy, None)
+    while _improve_ratio(columns, policy, values) or _improve_height(columns, policy, values):
+        values = _value(columns, policy, values)
+    best = values.level.index(max(values.level))
+    return CycleRatio(values.ratios[best], values.arcs_of[best])
 
 
-def _value(arcs: Sequence[Arc], policy: Sequence[int], before: _Values | None) -> _Values:
+def _value(columns: _Columns, policy: Sequence[int], before: _Values | None) -> _Values:
     nodes = len(policy)
-    values = _Values([Fraction(0)] * nodes, [0] * nodes, [-1] * nodes, {})
+    values = _Values([-1] * nodes, [0] * nodes, [], [], [])
+    cycle, height = values.cycle, values.height
     for first in range(nodes):
         way: list[int] = []
         seen: dict[int, int] = {}
         node = first
-        while values.root[node] < 0 and node not in seen:
+        while cycle[node] < 0 and node not in seen:
             seen[node] = len(way)
             way.append(node)
-            node = arcs[policy[node]].head
-        if values.root[node] < 0:
-            _value_cycle(arcs, policy, before, values, way[seen[node] :])
+            node = columns[policy[node]][1]
+        if cycle[node] < 0:
+            _value_cycle(columns, policy, before, values, way[seen[node] :])
+        ratio = values.ratios[cycle[node]]
+        numerator, denominator = ratio.numerator, ratio.denominator
         for node in reversed(way):
-            if values.root[node] < 0:
-                _value_node(arcs, policy, values, node)
+            if cycle[node] < 0:
+                _, head, weight, tokens = columns[policy[node]]
+                cycle[node] = cycle[head]
+                height[node] = denominator * weight - numerator * tokens + height[head]
+    places = {ratio: place for place, ratio in enumerate(sorted(set(values.ratios)))}
+    values.level = [places[ratio] for ratio in values.ratios]
     return values
 
 
 def _value_cycle(
-    arcs: Sequence[Arc],
+    columns: _Columns,
     policy: Sequence[int],
     before: _Values | None,
     values: _Values,
     cycle: Sequence[int],
 ) -> None:
-    chosen = [policy[node] for node in cycle]
-    ratio = Fraction(sum(arcs[i].weight for i in chosen), sum(arcs[i].tokens for i in chosen))
+    chosen = tuple(policy[node] for node in cycle)
+    ratio = Fraction(sum(columns[i][2] for i in chosen), sum(columns[i][3] for i in chosen))
     root = cycle[0]
-    values.cycles[root] = tuple(chosen)
-    values.root[root] = root
-    values.ratio[root] = ratio
+    values.cycle[root] = len(values.ratios)
+    values.ratios.append(ratio)
+    values.arcs_of.append(chosen)
     # Heights of cycles with equal ratios are compared, so a root keeps its height while it can;
     # without that the iteration might not end.
-    if before is not None and before.ratio[root] == ratio:
+    if before is not None and before.ratios[before.cycle[root]] == ratio:
         values.height[root] = before.height[root]
 
 
-def _value_node(arcs: Sequence[Arc], policy: Sequence[int], values: _Values, node: int) -> None:
-    arc = arcs[policy[node]]
-    values.root[node] = values.root[arc.head]
-    values.ratio[node] = values.ratio[arc.head]
-    values.height[node] = _height_by(arc, values)
-
-
-def _height_by(arc: Arc, values: _Values) -> int:
-    """The height of the arc's tail, if it went this way."""
-    ratio = values.ratio[arc.head]
-    return ratio.denominator * arc.weight - ratio.numerator * arc.tokens + values.height[arc.head]
-
-
-def _improve_ratio(arcs: Sequence[Arc], policy: list[int], values: _Values) -> bool:
+def _improve_ratio(columns: _Columns, policy: list[int], values: _Values) -> bool:
+    if len(values.ratios) == 1:
+        return False
     improved = False
-    reached = list(values.ratio)
-    for index, arc in enumerate(arcs):
-        if values.ratio[arc.head] > reached[arc.tail]:
-            reached[arc.tail] = values.ratio[arc.head]
-            policy[arc.tail] = index
+    level = [values.level[cycle] for cycle in values.cycle]
+    reached = list(level)
+    for index, (tail, head, _, _) in enumerate(columns):
+        if level[head] > reached[tail]:
+            reached[tail] = level[head]
+            policy[tail] = index
             improved = True
     return improved
 
 
-def _improve_height(arcs: Sequence[Arc], policy: list[int], values: _Values) -> bool:
+def _improve_height(columns: _Columns, policy: list[int], values: _Values) -> bool:
     improved = False
-    reached = list(values.height)
-    for index, arc in enumerate(arcs):
-        if values.ratio[arc.head] == values.ratio[arc.tail]:
-            height = _height_by(arc, values)
-            if height > reached[arc.tail]:
-                reached[arc.tail] = height
-                policy[arc.tail] = index
+    heights = values.height
+    reached = list(heights)
+    level = [values.level[cycle] for cycle in values.cycle]
+    of_cycle = [(ratio.numerator, ratio.denominator) for ratio in values.ratios]
+    parts = [of_cycle[cycle] for cycle in values.cycle]
+    for index, (tail, head, weight, tokens) in enumerate(columns):
+        if level[head] == level[tail]:
+            numerator, denominator = parts[head]
+            height = denominator * weight - numerator * tokens + heights[head]
+            if height > reached[tail]:
+                reached[tail] = height
+                policy[tail] = index
                 improved = True
     return improved

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from service.core.schedules.kernels import sort_needs
 from service.core.schedules.program import OpKind, Program, RecomputeMode, StageEdge
 
 __all__ = ["Dependencies", "Need", "needs_of", "operation_table", "program_dependencies", "table"]
@@ -109,20 +110,24 @@ def _need(
 
 def table(needs: Sequence[Need], operations: int) -> Dependencies:
     """The needs by operation; those of one operation keep their sequence."""
-    next_slot = np.zeros(operations + 1, dtype=np.int64)
-    for need in needs:
-        next_slot[need.after + 1] += 1
-    np.cumsum(next_slot, out=next_slot)
-    offsets = next_slot.copy()
-    before = np.empty(offsets[-1], dtype=np.int64)
-    edges = np.empty(offsets[-1], dtype=np.int32)
-    gradient = np.empty(offsets[-1], dtype=np.bool_)
-    for need in needs:
-        slots = next_slot[need.after]
-        before[slots] = need.before
-        edges[slots] = need.edge
-        gradient[slots] = need.gradient
-        next_slot[need.after] += 1
+    lengths = [len(need.before) for need in needs]
+    group_offsets = np.cumsum([0, *lengths], dtype=np.int64)
+    none = [np.zeros(0, dtype=np.int64)]
+    offsets = np.empty(operations + 1, dtype=np.int64)
+    before = np.empty(group_offsets[-1], dtype=np.int64)
+    edges = np.empty(group_offsets[-1], dtype=np.int32)
+    gradient = np.empty(group_offsets[-1], dtype=np.bool_)
+    sort_needs(
+        group_offsets,
+        np.concatenate([need.before for need in needs] or none),
+        np.concatenate([need.after for need in needs] or none),
+        np.array([need.edge for need in needs], dtype=np.int32),
+        np.array([need.gradient for need in needs], dtype=np.bool_),
+        offsets,
+        before,
+        edges,
+        gradient,
+    )
     return Dependencies(offsets, before, edges, gradient)
 
 

@@ -8,23 +8,23 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from service.core.schedules.signatures import read_only as _read
-from service.core.schedules.signatures import writable as _write
+from service.core.schedules.signatures import read_only, writable
 
-__all__ = ["latest_ends", "longest_ways", "simulate_rows", "topological_order"]
+__all__ = ["latest_ends", "longest_ways", "simulate_rows", "sort_needs", "topological_order"]
 
+BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 
 
 @njit(
     types.int64(
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _write(types.int64, 1),
-        _write(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
     ),
     nogil=True,
     cache=True,
@@ -84,17 +84,17 @@ def topological_order(
 
 @njit(
     types.void(
-        _read(types.int64, 1),
-        _read(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
         types.int64,
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 2),
-        _read(types.int64, 2),
-        _read(types.int64, 2),
-        _write(types.int64, 2),
-        _write(types.int64, 2),
-        _write(types.int32, 2),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 2),
+        read_only(types.int64, 2),
+        read_only(types.int64, 2),
+        writable(types.int64, 2),
+        writable(types.int64, 2),
+        writable(types.int32, 2),
     ),
     nogil=True,
     cache=True,
@@ -145,16 +145,16 @@ def simulate_rows(
 
 @njit(
     types.void(
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
         types.int64,
-        _write(types.int64, 1),
+        writable(types.int64, 1),
     ),
     nogil=True,
     cache=True,
@@ -192,13 +192,13 @@ def latest_ends(
 
 @njit(
     types.void(
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _write(types.int64, 1),
-        _write(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
     ),
     nogil=True,
     cache=True,
@@ -231,3 +231,49 @@ def longest_ways(
         for j in range(offsets[operation], offsets[operation + 1]):
             need = before[j]
             after[need] = max(after[need], gaps[j] + way)
+
+
+@njit(
+    types.void(
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.bool_, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
+        writable(types.int32, 1),
+        writable(types.bool_, 1),
+    ),
+    nogil=True,
+    cache=True,
+)
+def sort_needs(
+    group_offsets: Int64Array,
+    before: Int64Array,
+    after: Int64Array,
+    group_edge: Int32Array,
+    group_gradient: BoolArray,
+    offsets: Int64Array,
+    sorted_before: Int64Array,
+    edges: Int32Array,
+    gradient: BoolArray,
+) -> None:
+    """Sort needs by the operation that needs, keeping the sequence of those of one operation.
+
+    They come in groups, each over one edge in one way. Fills `offsets` (operations + 1,) and, in
+    the new sequence, what is needed, over which edge, and whether it is a gradient.
+    """
+    offsets[:] = 0
+    for i in range(len(after)):
+        offsets[after[i] + 1] += 1
+    for operation in range(1, len(offsets)):
+        offsets[operation] += offsets[operation - 1]
+    slot = offsets[:-1].copy()
+    for group in range(len(group_edge)):
+        for i in range(group_offsets[group], group_offsets[group + 1]):
+            place = slot[after[i]]
+            slot[after[i]] += 1
+            sorted_before[place] = before[i]
+            edges[place] = group_edge[group]
+            gradient[place] = group_gradient[group]

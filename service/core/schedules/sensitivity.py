@@ -68,10 +68,6 @@ def measure_sensitivity(timeline: Timeline, path: CriticalPath) -> Sensitivity:
     groups = program.stages * len(OpKind)
     group, time = _parts(timeline, path_operations(path))
     counts, sums = _totals(group, time, groups)
-    every_group, _ = _parts(timeline, np.arange(program.operations))
-    is_run = np.zeros(groups, dtype=np.bool_)
-    is_run[every_group] = True
-
     crossed = path_inputs(path)
     crossings = 2 * program.input_edges.astype(np.int64) + program.input_gradient
     crossing_counts, crossing_sums = _totals(
@@ -82,11 +78,11 @@ def measure_sensitivity(timeline: Timeline, path: CriticalPath) -> Sensitivity:
             (index // len(OpKind), OpKind(index % len(OpKind))): Derivative(
                 counts[index], sums[index]
             )
-            for index in np.flatnonzero(is_run).tolist()
+            for index in np.flatnonzero(_is_run(timeline)).tolist()
         },
         transfers={
             (index // 2, bool(index % 2)): Derivative(crossing_counts[index], crossing_sums[index])
-            for index in np.unique(crossings).tolist()
+            for index in np.flatnonzero(np.bincount(crossings)).tolist()
         },
     )
 
@@ -132,6 +128,20 @@ def _parts(timeline: Timeline, operations: Int64Array) -> tuple[Int64Array, Int6
         np.concatenate((group, backward_stage * len(OpKind) + OpKind.BACKWARD)),
         np.concatenate((time, backward_time)),
     )
+
+
+def _is_run(timeline: Timeline) -> npt.NDArray[np.bool_]:
+    """(stages x kinds,) whether there are such parts, stage after stage."""
+    program = timeline.program
+    groups = program.stages * len(OpKind)
+    group = program.stage.astype(np.int64) * len(OpKind) + program.kind
+    is_run = np.bincount(group, minlength=groups) > 0
+    pair = np.flatnonzero(program.kind == OpKind.FORWARD_BACKWARD)
+    if len(pair) and timeline.times.forward_backward is None:
+        is_run[group[pair]] = False
+        parts, _ = _parts(timeline, pair)
+        is_run[parts] = True
+    return is_run
 
 
 def _totals(group: Int64Array, times: Int64Array, groups: int) -> tuple[list[int], list[int]]:

@@ -51,7 +51,7 @@ class Timeline:
     @property
     def released(self) -> Int64Array:
         """(operations,) when each operation's rank is free after it."""
-        return self.run.end + self.holds
+        return self.run.end + self.holds if self.transfers.holds_senders else self.run.end
 
     @property
     def arrival(self) -> Int64Array:

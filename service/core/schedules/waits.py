@@ -39,7 +39,9 @@ def operation_waits(timeline: Timeline) -> OperationWaits:
     bound = np.flatnonzero(run.binding >= 0)
     binding = run.binding[bound]
     contention, transfer = np.zeros_like(gap), np.zeros_like(gap)
-    contention[bound] = np.minimum(gap[bound], timeline.queueing[binding])
-    rest = gap - contention
+    rest = gap
+    if run.queues is not None:
+        contention[bound] = np.minimum(gap[bound], timeline.queueing[binding])
+        rest = gap - contention
     transfer[bound] = np.minimum(rest[bound], timeline.latencies[binding])
     return OperationWaits(rest - transfer, transfer, contention)
