@@ -27,9 +27,8 @@ def rank_notes(
         columns.append(("drain", [readable_time(time.drain) for time in bubble.ranks]))
         columns.append(("utilised", [f"{time.utilisation:.1%}" for time in bubble.ranks]))
     if live:
-        # Activations of one microbatch: of a whole rank, or of one of its chunks (or directions).
-        several = timeline.program.stage_ranks.size > timeline.program.ranks
-        heading = "peak chunks" if several else "peak stages"
+        # Activations of one microbatch on one stage, which is a chunk where a rank has several.
+        heading = "peak chunks" if timeline.program.chunks_per_rank > 1 else "peak stages"
         columns.append((heading, [str(rank.peak_activations) for rank in live]))
     return columns
 

@@ -154,7 +154,7 @@ def _description(timeline: Timeline, selection: Selection, bubble: Bubble | None
     if bubble:
         text += f" Ranks are idle {bubble.idle_fraction:.1%} of it."
     text += " Time between operations is coloured by what the rank waits for."
-    if timeline.program.stage_ranks.size > timeline.program.ranks:
+    if timeline.program.chunks_per_rank > 1:
         text += " Peaks count activations of one microbatch on one chunk."
     return text
 
