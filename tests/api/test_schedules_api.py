@@ -148,6 +148,12 @@ async def test_a_patch_of_the_kind_is_a_what_if(client: httpx.AsyncClient) -> No
         ("explicit", {"order": ["0F0 0B0", "1F0 X"]}, None, None),
         ("explicit", {"order": ["0F0 0", "1F0 1B0"]}, "/plan/schedule/order/0", "unreadable"),
         ("explicit", {"order": ORDER[:1]}, "/plan/costs/stages", "wrong_length"),
+        (
+            "zb_h1",
+            {"memory_limit_activations": 2},
+            "/plan/schedule/memory_limit_activations",
+            "exclusive_fields",
+        ),
     ],
 )
 async def test_what_a_schedule_refuses_is_pointed_at(
@@ -168,6 +174,43 @@ async def test_what_a_schedule_refuses_is_pointed_at(
     assert stored.status_code == 422
     found = {error["pointer"] for error in stored.json()["errors"]}
     assert pointer.removeprefix("/plan") in found
+
+
+async def test_zb_auto_keeps_its_limit_and_says_what_it_was_made_for(
+    client: httpx.AsyncClient,
+) -> None:
+    times = []
+    for limit in (1, 2, 4):
+        asked = plan("zb_auto", memory_limit_activations=limit)
+        answer = (await client.post("/v1/estimates", json={"plan": asked})).json()
+        assert max(r["peak_activations"] for r in answer["live_activations"]["ranks"]) <= limit
+        (said,) = [a for a in answer["assumptions"] if a["code"] == "order_for_times"]
+        assert f"at most {limit} activation" in said["detail"]
+        assert answer["plan"]["schedule"]["memory_limit_activations"] == limit
+        times.append(answer["iteration_seconds"])
+    assert times == sorted(times, reverse=True)
+    assert times[0] > times[-1]
+    # Two activations on two ranks are the default, but another plan, so another digest.
+    usual = (await client.post("/v1/estimates", json={"plan": plan("zb_auto")})).json()
+    assert usual["iteration_seconds"] == times[1]
+
+
+async def test_zb_auto_keeps_its_limit_where_microbatches_differ(client: httpx.AsyncClient) -> None:
+    sizes = [300, 1000, 200, 700]
+    stage = {
+        **STAGE,
+        "forward_seconds": [0.01, 0.03, 0.005, 0.02],
+        "activation_bytes": sizes,
+        "transfer_seconds": [0.001, 0.003, 0.0005, 0.002],
+    }
+    last = {key: value for key, value in stage.items() if key != "transfer_seconds"}
+    for limit in (1, 2):
+        asked = plan("zb_auto", memory_limit_activations=limit)
+        asked["costs"]["stages"] = [stage, last]
+        response = await client.post("/v1/estimates", json={"plan": asked})
+        assert response.status_code == 201, response.text
+        peaks = [rank["peak_bytes"] for rank in response.json()["live_activations"]["ranks"]]
+        assert max(peaks) <= limit * max(sizes)
 
 
 async def test_a_whole_backward_is_not_enough_where_it_is_split(client: httpx.AsyncClient) -> None:
