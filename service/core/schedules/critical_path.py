@@ -122,19 +122,22 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
         )
     )
 
-    by_stage = [0] * program.stages
-    by_kind: dict[OpKind, int] = {}
+    times = run.end[on_path] - run.start[on_path]
+    by_stage = np.zeros(program.stages, dtype=np.int64)
+    np.add.at(by_stage, program.stage[on_path], times)
+    by_kind = {
+        OpKind(kind): int(times[program.kind[on_path] == kind].sum())
+        for kind in np.unique(program.kind[on_path]).tolist()
+    }
     by_transfer: dict[tuple[int, bool], int] = {}
     by_queue: dict[int, int] = {}
-    for step in path:
-        by_stage[step.stage] += step.end - step.start
-        by_kind[step.kind] = by_kind.get(step.kind, 0) + step.end - step.start
-        if step.after is not None:
-            key = (step.after.edge, step.after.gradient)
-            by_transfer[key] = by_transfer.get(key, 0) + step.after.latency
-            for ahead in step.after.ahead:
+    for transfer in reversed(waited):
+        if transfer is not None:
+            key = (transfer.edge, transfer.gradient)
+            by_transfer[key] = by_transfer.get(key, 0) + transfer.latency
+            for ahead in transfer.ahead:
                 by_queue[ahead.link] = by_queue.get(ahead.link, 0) + ahead.end - ahead.start
-    return CriticalPath(path, tuple(by_stage), by_kind, by_transfer, by_queue)
+    return CriticalPath(path, tuple(by_stage.tolist()), by_kind, by_transfer, by_queue)
 
 
 class _Follow:

@@ -74,6 +74,8 @@ def _value(columns: _Columns, policy: Sequence[int], before: _Values | None) -> 
     values = _Values([-1] * nodes, [0] * nodes, [], [], [])
     cycle, height = values.cycle, values.height
     for first in range(nodes):
+        if cycle[first] >= 0:
+            continue
         way: list[int] = []
         seen: dict[int, int] = {}
         node = first

@@ -2,6 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,7 @@ __all__ = ["PeriodicGraph", "PeriodicNode", "periodic_graph"]
 Int64Array = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PeriodicNode:
+class PeriodicNode(NamedTuple):
     """All operations of one kind on one stage whose microbatch has one place in the period.
 
     A pair stands with the stage and microbatch of its forward; `backward_stage` is that of its
