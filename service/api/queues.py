@@ -6,6 +6,7 @@ from litestar.params import JSONBody
 
 from service.api.schemas.answers import StatementOut
 from service.api.schemas.queues import BacklogAnswer, BacklogRequest
+from service.app.apart import run_apart
 from service.app.ports import Scope
 from service.core.queues import fluid_backlog
 from service.web.access import needs
@@ -35,8 +36,14 @@ __all__ = ["backlog"]
 )
 async def backlog(data: JSONBody[BacklogRequest]) -> Response[bytes]:
     """Work that arrives and is served at constant rates: q <- max(0, q + (a - s) dt)."""
-    result = fluid_backlog(
-        data.initial_backlog, data.arrival_rate, data.service_rate, data.step_seconds, data.steps
+    result = await run_apart(
+        data.steps,
+        fluid_backlog,
+        data.initial_backlog,
+        data.arrival_rate,
+        data.service_rate,
+        data.step_seconds,
+        data.steps,
     )
     return json_response(
         BacklogAnswer(

@@ -14,6 +14,7 @@ from service.api.injection import InjectedServices
 from service.api.schemas.documents import Page
 from service.api.schemas.topologies import DeviceEntry, LinkEntry, device_entry, link_entry
 from service.app import documents
+from service.app.apart import run_apart
 from service.app.documents import version_tag
 from service.app.ports import DocumentKind
 from service.core.topology.cluster import Cluster, Link, LinkKind, Vertex, VertexKind
@@ -116,8 +117,12 @@ async def _page(
     if is_unmodified(request, version_tag(revision)):
         return Response(b"", status_code=304, headers=headers)
     cluster = (await services.clusters.get(revision)).cluster
-    later = (part for part in chosen(cluster) if after is None or part[0] > after[1])
-    found = list(islice(later, limit + 1))
+
+    def find() -> list[Any]:
+        later = (part for part in chosen(cluster) if after is None or part[0] > after[1])
+        return list(islice(later, limit + 1))
+
+    found = await run_apart(len(cluster.vertices) + len(cluster.links), find)
     parts, following = page_of(request, found, limit, lambda part: (revision.number, part[0]))
     return json_response(Page.of([entry(part) for _, part in parts], following), headers=headers)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET
 
+from service.app.apart import run_apart, written_size
 from service.app.errors import NotFound, Superseded
 from service.app.idempotency import Record, record_nothing
 from service.app.patching import locate
@@ -73,7 +74,8 @@ async def create(
     Raises what `service.app.pricing.pin` and `price` raise; nothing is stored then.
     """
     pinned = await pin(services, question.plan, decode)
-    inputs, name = identity(pinned, question)
+    size = written_size(pinned.document)
+    inputs, name = await run_apart(size, identity, pinned, question)
     reference = None if pinned.stored_plan is None else pinned.stored_plan.reference
     known = await _find(services, name)
     if known is not None:

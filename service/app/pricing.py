@@ -1,7 +1,7 @@
 """From a request to a priced plan: read, patch, pin, resolve, simulate.
 
-Reading and pinning happen on the event loop with the storage; everything after runs on the
-executor as one pure function of what was read.
+Reading and pinning happen with the storage; everything after runs on the executor as one pure
+function of what was read. A large plan is never handled on the event loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from service.app.apart import run_apart, written_size
 from service.app.document_kinds import references_of
 from service.app.patching import apply_patch, locate
 from service.app.ports import DocumentKind, Revision
@@ -152,13 +153,24 @@ async def pin(
         async with services.storage.reading() as unit:
             revision = await resolve(unit, DocumentKind.PLAN, question.plan, ("plan",))
         stored = Pin(DocumentKind.PLAN, revision.reference, revision.digest)
-        given = msgspec.json.decode(revision.content, type=PlanDocument)
+        content = revision.content
+        document = await run_apart(len(content), _asked, question, content, decode, replays)
     else:
         stored, given = None, question.plan
+        document = await run_apart(written_size(given), _asked, question, given, decode, replays)
+    return await pin_document(services, question, document, stored)
+
+
+def _asked(
+    question: PlanQuestion, given: PlanDocument | bytes, decode: PlanDecoder, replays: int
+) -> PlanDocument:
+    """The patched plan, after its work has been found to be within the budget."""
+    if isinstance(given, bytes):
+        given = msgspec.json.decode(given, type=PlanDocument)
     document, plan = patched(question, given, decode)
     with locate(question.plan, question.patch):
         work_of(plan, replays=replays).check()
-    return await pin_document(services, question, document, stored)
+    return document
 
 
 def patched(
@@ -211,13 +223,13 @@ def pinned(
 
 async def understand(services: Services, pinned: Pinned) -> Prepared:
     """Find out what the documents that a plan pins stand for."""
-    run = services.executor.run
+    run, document = services.executor.run, pinned.document
     of_kind = {revision.kind: revision for revision in pinned.revisions}
     topology = of_kind.get(DocumentKind.TOPOLOGY)
     model, profile = of_kind.get(DocumentKind.MODEL), of_kind.get(DocumentKind.PROFILE)
     return Prepared(
         pinned=pinned,
-        plan=plans.to_core(pinned.document),
+        plan=await run_apart(written_size(document), plans.to_core, document),
         topology=None if topology is None else await services.clusters.get(topology),
         model=None if model is None else await run(_model, model.content),
         profile=None if profile is None else await run(_profile, profile.content),

@@ -22,6 +22,7 @@ from litestar.exceptions import InternalServerException
 from litestar.types import Empty
 from litestar.utils.scope.state import ScopeState
 
+from service.app.apart import run_apart
 from service.core.errors import FaultCode, Path
 from service.web import problem_types
 from service.web.media_types import require_media_type
@@ -112,7 +113,8 @@ class StrictRequest(Request[Any, Any, Any]):
             body = await self.body()
             field = self._data_field
             wanted: Any = Any if field is None else field.annotation
-            state.json = decode_json(body, wanted)
+            # A large body, or the search for the faults of one, would hold up everyone else.
+            state.json = await run_apart(len(body), decode_json, body, wanted)
         return state.json
 
     @property

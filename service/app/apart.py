@@ -1,0 +1,31 @@
+"""Work that is short for what people send, and grows with what may be sent.
+
+Reading a plan takes some ten microseconds, which is less than a thread costs, and for the largest
+ones some ten milliseconds, in which the event loop would answer nobody else. It does not belong to
+the executor: what is answered from storage should not wait behind simulations.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+__all__ = ["SMALL", "run_apart", "written_size"]
+
+T = TypeVar("T")
+
+# What is handled on the event loop, in bytes of JSON or in things looked at.
+SMALL = 4096
+
+
+async def run_apart(size: int, function: Callable[..., T], *arguments: Any) -> T:
+    """The function's result, computed in a thread when what it handles is not small."""
+    if size <= SMALL:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
+
+
+def written_size(document: msgspec.Struct) -> int:
+    """The bytes of a document as JSON. Writing is quicker than all else that is done with it."""
+    return len(msgspec.json.encode(document))
