@@ -5,6 +5,7 @@
     STAGEFARE_PORT                     8000
     STAGEFARE_DATA_DIR                 .stagefare in the current directory
     STAGEFARE_DATABASE_URL             an SQLite file in the data directory
+    STAGEFARE_DATABASE_PASSWORD_FILE   none; a file with the password that the URL leaves out
     STAGEFARE_LOG_LEVEL                info
     STAGEFARE_LOG_FORMAT               text on a terminal, otherwise json
     STAGEFARE_REQUESTS_PER_MINUTE      6000
@@ -31,9 +32,18 @@ from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-__all__ = ["LogFormat", "LogLevel", "Settings", "SettingsError", "is_loopback", "read_settings"]
+__all__ = [
+    "PREFIX",
+    "SETTING_NAMES",
+    "LogFormat",
+    "LogLevel",
+    "Settings",
+    "SettingsError",
+    "is_loopback",
+    "read_settings",
+]
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -46,6 +56,20 @@ NUMBERS = {
     "SHUTDOWN_DELAY_SECONDS": (0, 3600),
     "SHUTDOWN_GRACE_SECONDS": (30, 3600),
 }
+# Without the prefix.
+SETTING_NAMES = frozenset(
+    {
+        "DATABASE_PASSWORD_FILE",
+        "DATABASE_URL",
+        "DATA_DIR",
+        "HOST",
+        "LOG_FORMAT",
+        "LOG_LEVEL",
+        "PORT",
+        *NUMBERS,
+    }
+)
+MAX_PASSWORD_BYTES = 1000
 DATABASE_SCHEMES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
 
 
@@ -110,11 +134,10 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         if name.startswith(PREFIX) and value
     }
     problems: list[str] = []
-    known = {"HOST", "PORT", "DATA_DIR", "DATABASE_URL", "LOG_FORMAT", "LOG_LEVEL", *NUMBERS}
     problems += [
         f"{PREFIX}{name} is not a setting; known are "
-        + ", ".join(f"{PREFIX}{setting}" for setting in sorted(known))
-        for name in sorted(given.keys() - known)
+        + ", ".join(f"{PREFIX}{setting}" for setting in sorted(SETTING_NAMES))
+        for name in sorted(given.keys() - SETTING_NAMES)
     ]
     port = _port(given.get("PORT", "8000"), problems)
     log_level = _choice("LOG_LEVEL", given.get("LOG_LEVEL", LogLevel.INFO), LogLevel, problems)
@@ -123,6 +146,9 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     data_dir = Path(given.get("DATA_DIR", ".stagefare")).absolute()
     database_url = given.get("DATABASE_URL") or f"sqlite:///{data_dir / 'stagefare.db'}"
     _check_database_url(database_url, problems)
+    if "DATABASE_PASSWORD_FILE" in given and not problems:
+        password_file = Path(given["DATABASE_PASSWORD_FILE"])
+        database_url = _with_password(database_url, password_file, problems)
     if problems:
         raise SettingsError(problems)
     return Settings(
@@ -202,3 +228,24 @@ def _check_database_url(url: str, problems: list[str]) -> None:
     if scheme not in DATABASE_SCHEMES:
         schemes = ", ".join(DATABASE_SCHEMES)
         problems.append(f"{PREFIX}DATABASE_URL starts with one of {schemes}, followed by ://")
+
+
+def _with_password(url: str, file: Path, problems: list[str]) -> str:
+    """The URL with the password in the file, less the line's end; it is never shown."""
+    name = f"{PREFIX}DATABASE_PASSWORD_FILE"
+    user, at, _ = urlsplit(url).netloc.rpartition("@")
+    if urlsplit(url).scheme.startswith("sqlite") or not at or ":" in user:
+        problems.append(f"{name} goes with a {PREFIX}DATABASE_URL like postgresql://user@host/name")
+        return url
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_PASSWORD_BYTES + 1)
+        password = content.decode().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        problems.append(f"{name} can't be read: {reason}")
+        return url
+    if not password or "\0" in password or len(content) > MAX_PASSWORD_BYTES:
+        problems.append(f"{name} holds a password of 1 to {MAX_PASSWORD_BYTES} bytes on one line")
+        return url
+    return url.replace(f"//{user}@", f"//{user}:{quote(password, safe='')}@", 1)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from sqlalchemy import make_url
 
 from service.settings import LogFormat, LogLevel, SettingsError, is_loopback, read_settings
 
@@ -59,6 +60,46 @@ def test_traces_are_exported_where_open_telemetry_is_told_to(
     environment: dict[str, str], exports: bool
 ) -> None:
     assert read_settings(environment).exports_traces is exports
+
+
+def with_password(url: str, file: Path) -> str:
+    environment = {"STAGEFARE_DATABASE_URL": url, "STAGEFARE_DATABASE_PASSWORD_FILE": str(file)}
+    return read_settings(environment).database_url
+
+
+def test_the_password_of_the_database_can_lie_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("p@ss:w/rd?%\n")
+    url = with_password("postgresql://me@db:5432/stagefare?ssl=require", file)
+    assert make_url(url).password == "p@ss:w/rd?%"  # noqa: S105
+    shown = make_url(url).render_as_string(hide_password=True)
+    assert shown == "postgresql://me:***@db:5432/stagefare?ssl=require"
+
+
+@pytest.mark.parametrize(
+    ("url", "content", "problem"),
+    [
+        ("postgresql://me@db/x", None, "can't be read: No such file"),
+        ("postgresql://me@db/x", b"\n", "holds a password"),
+        ("postgresql://me@db/x", b"hidden" * 200, "holds a password"),
+        ("postgresql://me@db/x", b"hidden\0", "holds a password"),
+        ("postgresql://me@db/x", b"hidden\xff", "it is not UTF-8"),
+        ("postgresql://me:other@db/x", b"hidden", "goes with"),
+        ("postgresql://db/x", b"hidden", "goes with"),
+        ("sqlite:///x", b"hidden", "goes with"),
+    ],
+)
+def test_a_password_that_does_not_fit_is_refused_unseen(
+    tmp_path: Path, url: str, content: bytes | None, problem: str
+) -> None:
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError, match=problem) as caught:
+        with_password(url, file)
+    assert "STAGEFARE_DATABASE_PASSWORD_FILE" in str(caught.value)
+    assert "hidden" not in str(caught.value)
+    assert "other" not in str(caught.value)
 
 
 @pytest.mark.parametrize("seconds", ["-1", "3601", "1.5", "99999", "x", "١"])
