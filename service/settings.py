@@ -11,8 +11,8 @@
     STAGEFARE_REQUESTS_PER_MINUTE      6000
     STAGEFARE_CALCULATIONS_PER_CALLER  64
     STAGEFARE_WAITING_CALCULATIONS     128
-    STAGEFARE_SHUTDOWN_DELAY_SECONDS   0   serving on after a signal, while /readyz says no
-    STAGEFARE_SHUTDOWN_GRACE_SECONDS   30  then waiting for open requests
+    STAGEFARE_SHUTDOWN_DELAY_SECONDS   0; serving on after a signal, while /readyz says no
+    STAGEFARE_SHUTDOWN_GRACE_SECONDS   30; then waiting for open requests
 
 The three before those of shutting down are limits of one process, 0 for none: the requests of one
 token (of one address, while there are no tokens), its calculations that run or wait at a time, and

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+from inspect import iscoroutinefunction
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,10 @@ async def test_a_service_that_stops_is_not_ready(tmp_path: Path) -> None:
         assert (stopping.status_code, stopping.headers["retry-after"]) == (503, "1")
         assert stopping.json()["detail"] == "not ready: the service is stopping"
         assert (await http.get("/healthz")).status_code == 200
+
+
+async def test_no_guard_goes_through_a_thread(tmp_path: Path) -> None:
+    """The framework hands plain functions to a thread, for every request."""
+    app = create_app(read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)}), database=FakeDatabase())
+    assert app.guards
+    assert all(iscoroutinefunction(guard) for guard in app.guards)

@@ -2,6 +2,9 @@
 
 The framework ignores unknown and repeated parameters and drops the msgspec constraints of the known
 ones, so all of them are checked here, against the types the handler declares.
+
+Guards are coroutines though they await nothing: the framework runs plain functions in a thread, and
+the way there and back costs more than a small request.
 """
 
 from collections.abc import Mapping
@@ -55,7 +58,7 @@ def declared_type(field: Any) -> Any:
     return annotation
 
 
-def refuse_bad_parameters(connection: Connection, handler: BaseRouteHandler) -> None:
+async def refuse_bad_parameters(connection: Connection, handler: BaseRouteHandler) -> None:
     """Guard: every query parameter is declared, given once, and of its declared type.
 
     Raises `Problem` (400) with every fault.
@@ -87,7 +90,7 @@ def refuse_bad_parameters(connection: Connection, handler: BaseRouteHandler) -> 
         raise Problem.listing(problem_types.INVALID_PARAMETERS, errors)
 
 
-def refuse_unacceptable(connection: Connection, handler: BaseRouteHandler) -> None:
+async def refuse_unacceptable(connection: Connection, handler: BaseRouteHandler) -> None:
     """Guard: the Accept header allows the one format the handler answers in."""
     header = ", ".join(connection.headers.getall("accept", []))
     if header and isinstance(handler, HTTPRouteHandler):

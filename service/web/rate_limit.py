@@ -120,7 +120,7 @@ def rate_limit_guard(limiter: RateLimiter) -> Guard:
     It leaves the header fields in the state of the request. Raises `Problem` (429).
     """
 
-    def refuse_hasty(connection: Connection, handler: BaseRouteHandler) -> None:
+    async def refuse_hasty(connection: Connection, handler: BaseRouteHandler) -> None:
         if connection.scope.get("auth") is None or not is_limited(handler):
             return
         standing = limiter.take(caller_of(connection))
