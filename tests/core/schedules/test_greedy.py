@@ -2,15 +2,18 @@
 
 import random
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
 from service.core.errors import FaultCode, InvalidInput
+from service.core.schedules import weight_filling
 from service.core.schedules.bounds import makespan_lower_bounds
 from service.core.schedules.build import build_program, with_microbatches
 from service.core.schedules.critical_path import find_critical_path
 from service.core.schedules.gains import OperationChange, exact_gain
+from service.core.schedules.greedy_kernels import NOT_RUN
 from service.core.schedules.order_costs import OrderCosts
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.shape import Shape
@@ -19,6 +22,7 @@ from service.core.schedules.timeline import Timeline, simulate_timeline
 from service.core.schedules.v_blocks import block_orders, block_peak
 from service.core.schedules.v_half import v_half_block
 from service.core.schedules.v_min import v_min_block
+from service.core.schedules.zb_auto import MOST_PASSES, zb_auto_orders
 from tests.core.schedules import greedy_reference
 from tests.core.schedules.plans import timeline, write_order
 
@@ -242,6 +246,25 @@ def test_any_counts_run_within_any_limit_and_no_later_than_by_hand(seed: int) ->
             kept = most_kept(hand, made, change)
             if all(k <= limit * max(m, m + c) for k, m, c in zip(kept, made, change, strict=True)):
                 assert line.makespan <= simulate_timeline(hand, line.times, late).makespan
+
+
+def test_passes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uneven stages and a limit that cuts everything down: all ways to count differ."""
+    runs = []
+
+    def count_and_fail(*arguments: Any) -> None:
+        runs.append(arguments)
+        arguments[-1][:] = NOT_RUN
+
+    monkeypatch.setattr(weight_filling, "place_weights", count_and_fail)
+    costs = OrderCosts.of(
+        [(s, s + 1) for s in range(15)],
+        (list(range(7, 23)), list(range(30, 14, -1)), [5] * 16),
+        ([3] * 15, [4] * 15),
+    )
+    with pytest.raises(ValueError, match="empty"):
+        zb_auto_orders(Shape(16, 40, memory_limit_activations=13, costs=costs))
+    assert 50 < len(runs) * 2 / 3 <= MOST_PASSES
 
 
 def test_equal_ratios_are_one_program_and_other_counts_keep_what_it_was_made_for() -> None:
