@@ -30,7 +30,7 @@ class Source:
 
 
 SOURCES = (
-    Source(contract_files, folders=("openapi",)),
+    Source(contract_files, folders=("openapi/problems",)),
     Source(worked_example_files, folders=("docs/images/worked-examples",)),
     Source(readme_files),
 )

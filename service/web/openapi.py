@@ -17,12 +17,13 @@ and `service.web.access` reads there what a caller needs.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from inspect import cleandoc
+from inspect import Parameter, cleandoc
 from typing import Any, get_origin
 
 import msgspec
 from litestar import Litestar, Response
 from litestar.handlers.http_handlers import HTTPRouteHandler
+from litestar.params import QueryParameter
 from litestar.routes import HTTPRoute
 
 from service.web import problem_types
@@ -140,7 +141,7 @@ class _Operation:
                 "name": name,
                 "in": place,
                 "required": place == "path",
-                **_described_schema(schema_of[annotation]),
+                **_described_schema({**schema_of[annotation], **self._default(name)}),
             }
             for (name, place), annotation in self._parameters()
         ]
@@ -169,16 +170,26 @@ class _Operation:
         for name, annotation in query_parameters(self.handler).items():
             yield (name, "query"), annotation
 
+    def _default(self, name: str) -> dict[str, Any]:
+        """What a query parameter that is left out counts as, where that is a value."""
+        for field in self.handler.parsed_fn_signature.parameters.values():
+            if isinstance(field.kwarg_definition, QueryParameter):
+                is_meant = (field.kwarg_definition.query or field.name) == name
+                if is_meant and field.default not in (None, Parameter.empty):
+                    return {"default": field.default}
+        return {}
+
     def _request_body(self, schema_of: Mapping[Any, Any]) -> dict[str, Any] | None:
         if MULTIPART in self.handler.opt:
-            schema = schema_of[form_type(self.handler.opt[MULTIPART])]
-            return {"required": True, "content": {MULTIPART_MEDIA_TYPE: {"schema": schema}}}
-        if (body := self._body()) is None:
+            media_type, body = MULTIPART_MEDIA_TYPE, form_type(self.handler.opt[MULTIPART])
+        elif (body := self._body()) is not None:
+            media_type = JSON
+        else:
             return None
         media: dict[str, Any] = {"schema": schema_of[body]}
         if EXAMPLE in self.handler.opt:
             media["example"] = self.handler.opt[EXAMPLE]
-        return {"required": True, "content": {JSON: media}}
+        return {"required": True, "content": {media_type: media}}
 
     def _answers(self) -> dict[int, tuple[Any, str]]:
         """Type and description by status: as listed, or as the return annotation says."""

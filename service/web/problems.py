@@ -90,8 +90,11 @@ class ProblemError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     code: Annotated[
         str,
         Meta(
-            description="Stable, for machines; the list is closed.",
-            extra_json_schema={"enum": sorted([*RequestFaultCode, *FaultCode])},
+            description="Stable, for machines. These are all; a later version may add to them.",
+            extra_json_schema={
+                "enum": sorted([*RequestFaultCode, *FaultCode]),
+                "x-extensible-enum": True,
+            },
         ),
     ]
     detail: Annotated[str, Meta(description="What would be right, for people.")]
