@@ -4,9 +4,11 @@ In a checkout they lie at the top, where people look for them; in an installed w
 `service/_resources`.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
-__all__ = ["resource_folder"]
+__all__ = ["example_document", "resource_folder"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -22,3 +24,10 @@ def resource_folder(name: str) -> Path:
             return place
     looked_in = " and ".join(str(place) for place in places)
     raise FileNotFoundError(f"no folder {name!r}: looked in {looked_in}")
+
+
+def example_document(kind: str, name: str) -> dict[str, Any]:
+    """A document of `examples/`, by its kind (`plans`) and its name."""
+    path = resource_folder("examples") / kind / f"{name}.json"
+    document: dict[str, Any] = json.loads(path.read_bytes())
+    return document

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.api.contract import generated_files as contract_files
+from tools.contract_examples import generated_files as contract_files
 from tools.readme import generated_files as readme_files
 from tools.worked_examples import generated_files as worked_example_files
 

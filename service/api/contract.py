@@ -4,9 +4,11 @@
 committed document, so that what clients generate code from is what was reviewed.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from litestar import Litestar, Response, get
 from litestar.di import Provide
@@ -16,9 +18,16 @@ from service.api.routes import route_handlers
 from service.resources import resource_folder
 from service.web.access import OPEN
 from service.web.openapi import ApiInfo, build_document, render
+from service.web.openapi_examples import Recorded, with_examples
 from service.web.problem_types import PROBLEM_TYPES, problem_page
 
-__all__ = ["OPENAPI_PATH", "generated_files", "get_openapi", "openapi_bytes"]
+__all__ = [
+    "OPENAPI_PATH",
+    "build_contract",
+    "generated_files",
+    "get_openapi",
+    "published_contract",
+]
 
 OPENAPI_PATH = Path("openapi/openapi.json")
 
@@ -47,8 +56,8 @@ INFO = ApiInfo(
 )
 
 
-def openapi_bytes() -> bytes:
-    """The OpenAPI document of the present code."""
+def build_contract() -> dict[str, Any]:
+    """The OpenAPI document of the present code, without examples of answers."""
     app = Litestar(
         route_handlers=[*route_handlers(), get_openapi],
         # Nothing is called: the routes only need to know that there will be something.
@@ -56,20 +65,24 @@ def openapi_bytes() -> bytes:
         openapi_config=None,
         logging_config=None,
     )
-    return render(build_document(app, INFO))
+    return build_document(app, INFO)
 
 
-def generated_files() -> dict[Path, bytes]:
-    """Every file under `openapi/`, by path relative to the checkout."""
+def generated_files(answers: Mapping[str, Recorded]) -> dict[Path, bytes]:
+    """Every generated file under `openapi/`, by path relative to the checkout.
+
+    `answers` are what the examples of the contract were answered with, by operation id.
+    """
     pages = {
         Path(f"openapi/problems/{problem_type.slug}.md"): problem_page(problem_type).encode()
         for problem_type in PROBLEM_TYPES
     }
-    return {OPENAPI_PATH: openapi_bytes(), **pages}
+    return {OPENAPI_PATH: render(with_examples(build_contract(), answers)), **pages}
 
 
 @lru_cache(maxsize=1)
-def _committed() -> bytes:
+def published_contract() -> bytes:
+    """The OpenAPI document as committed and reviewed, which is what the service serves."""
     return (resource_folder("openapi") / OPENAPI_PATH.name).read_bytes()
 
 
@@ -84,4 +97,4 @@ def _committed() -> bytes:
 )
 def get_openapi() -> Response[bytes]:
     """This document, as committed and reviewed."""
-    return Response(_committed(), media_type="application/json")
+    return Response(published_contract(), media_type="application/json")

@@ -27,6 +27,7 @@ from service.app.documents import Change, version_tag
 from service.app.errors import NotFound
 from service.app.ports import DocumentKind, RevisionHeading
 from service.app.references import NAME_RULE, parse_name, singular
+from service.resources import example_document
 from service.web import problem_types
 from service.web.conditional import entity_tag, precondition, required_precondition
 from service.web.cursors import DEFAULT_LIMIT, Cursor, Limit, page_of, read_cursor
@@ -71,9 +72,12 @@ def required_name(text: str) -> str:
 
 
 def document_router(
-    kind: DocumentKind, example: Any, more: Sequence[ControllerRouterHandler] = ()
+    kind: DocumentKind, example: str, more: Sequence[ControllerRouterHandler] = ()
 ) -> Router:
-    """The routes of one kind below `/v1/<kind>`, and `more` of its own."""
+    """The routes of one kind below `/v1/<kind>`, and `more` of its own.
+
+    `example` is the name of the document of `examples/` that the contract shows.
+    """
     noun, plural = singular(kind), kind.value
     document_type = DOCUMENT_TYPES[kind].struct
     answer = DocumentAnswer[document_type]  # type: ignore[valid-type]
@@ -82,7 +86,7 @@ def document_router(
         "/{name:str}",
         operation_id=f"put_{noun}",
         summary=f"Store a {noun}",
-        opt={**CONDITIONAL, EXAMPLE: example},
+        opt={**CONDITIONAL, EXAMPLE: example_document(kind.value, example)},
         responses={
             201: ResponseSpec(
                 answer, description="The first revision, or the first after archival"

@@ -35,7 +35,7 @@ MAX_BATCH_BYTES = 4 * 2**20
 AnyRequest = Request[Any, Any, Any]
 
 _EXAMPLE = {
-    "plan": "four-stages-before",
+    "plan": "equal-stages-1f1b",
     "plans": [
         {},
         {"patch": {"workload": {"microbatches": 32}}, "asserted_iteration_seconds": 0.9},

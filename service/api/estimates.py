@@ -53,9 +53,8 @@ Digest = FromPath[
     Annotated[
         str,
         Meta(
-            max_length=100,
+            pattern=r"^sha256:[0-9a-f]{64}$(?!\n)",
             description="The `digest` of an estimate.",
-            examples=["sha256:3f1c"],
         ),
     ]
 ]
@@ -85,7 +84,7 @@ ToSeconds = FromQuery[
     Annotated[float, Meta(ge=0, le=1e7, description="Only what starts before this time.")] | None
 ]
 
-_EXAMPLE = {"plan": "four-stages-before", "patch": {"workload": {"microbatches": 32}}}
+_EXAMPLE = {"plan": "equal-stages-1f1b", "patch": {"workload": {"microbatches": 4}}}
 
 
 def render_estimate(priced: Priced, digest: str, question: EstimateQuestion) -> bytes:
@@ -144,7 +143,8 @@ def _outcome_answer(outcome: EstimateOutcome) -> Answer:
     operation_id="get_estimate",
     summary="Read a stored estimate",
     tags=["estimates"],
-    opt=CONDITIONAL,
+    # Beside it lies /v1/estimates/batches, which is no digest and takes no GET.
+    opt={**CONDITIONAL, PROBLEMS: (problem_types.METHOD_NOT_ALLOWED,)},
     responses={200: ResponseSpec(EstimateAnswer, description="The stored answer")},
 )
 async def get_estimate(

@@ -5,15 +5,4 @@ from service.app.ports import DocumentKind
 
 __all__ = ["plans"]
 
-EXAMPLE_PLAN = {
-    "costs": {
-        "stages": [
-            {"forward_seconds": 0.006, "backward_seconds": 0.012},
-            {"forward_seconds": 0.006, "backward_seconds": 0.012},
-        ]
-    },
-    "schedule": {"kind": "1f1b"},
-    "workload": {"microbatches": 8},
-}
-
-plans = document_router(DocumentKind.PLAN, EXAMPLE_PLAN)
+plans = document_router(DocumentKind.PLAN, "equal-stages-1f1b")

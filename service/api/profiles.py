@@ -17,25 +17,21 @@ from service.app.ports import DocumentKind
 from service.formats.documents.fields import or_none
 from service.web.forms import read_form
 from service.web.idempotency import IDEMPOTENT, respond_once
-from service.web.openapi import MULTIPART
+from service.web.openapi import EXAMPLE, MULTIPART
 
 __all__ = ["MAX_IMPORT_BYTES", "profiles"]
 
 MAX_IMPORT_BYTES = 16 * 2**20
 
-EXAMPLE_PROFILE = {
-    "device": "H100-SXM5-80GB",
-    "precision": "bf16",
-    "measurements": [
-        {
-            "layer": "block.*",
-            "microbatch_size": 1,
-            "sequence_length": 4096,
-            "forward_seconds": 0.0031,
-            "backward_seconds": 0.0062,
-            "saved_activation_bytes": 268435456,
-        }
-    ],
+_EXAMPLE_IMPORT = {
+    "file": (
+        "node1 -- Linear(in_features=512, out_features=512) -- forward_compute_time=2.000, "
+        "backward_compute_time=4.000, activation_size=131072.0, parameter_size=1050624.0\n"
+        "node2 -- Linear(in_features=512, out_features=10) -- forward_compute_time=0.500, "
+        "backward_compute_time=1.000, activation_size=2560.0, parameter_size=20520.0\n"
+        "\tnode1 -- node2\n"
+    ),
+    "microbatch_size": 64,
 }
 
 
@@ -43,7 +39,7 @@ EXAMPLE_PROFILE = {
     "/{name:str}/imports",
     operation_id="import_profile",
     summary="Import a profile",
-    opt={**IDEMPOTENT, MULTIPART: ProfileImportFields},
+    opt={**IDEMPOTENT, EXAMPLE: _EXAMPLE_IMPORT, MULTIPART: ProfileImportFields},
     request_max_body_size=MAX_IMPORT_BYTES,
     responses={
         201: ResponseSpec(ImportAnswer, description="A document was stored as a new revision"),
@@ -92,4 +88,4 @@ def _imported_answer(imported: Imported) -> Answer:
     return Answer(201 if is_new else 200, {}, msgspec.json.encode(import_answer(imported)))
 
 
-profiles = document_router(DocumentKind.PROFILE, EXAMPLE_PROFILE, [import_file])
+profiles = document_router(DocumentKind.PROFILE, "gpt-24-blocks-h100", [import_file])

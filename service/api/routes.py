@@ -13,6 +13,7 @@ from service.api.plans import plans
 from service.api.problems import get_problem_page
 from service.api.profiles import profiles
 from service.api.queues import backlog
+from service.api.reference import reference_routes
 from service.api.sensitivities import sensitivities
 from service.api.tokens import token_routes
 from service.api.topologies import topologies
@@ -35,6 +36,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
         backlog,
         *token_routes,
         get_problem_page,
+        *reference_routes,
         get_liveness,
         get_readiness,
         get_metrics,

@@ -25,7 +25,7 @@ from service.web.openapi import EXAMPLE
 __all__ = ["sensitivities"]
 
 _EXAMPLE = {
-    "plan": "four-stages-before",
+    "plan": "equal-stages-1f1b",
     "changes": [
         {"changed": "operation", "stage": 2, "kind": "backward", "factor": 0.9},
         {

@@ -36,11 +36,6 @@ VertexKindFilter = FromQuery[
 ]
 LinkKindFilter = FromQuery[Annotated[LinkKind, Meta(description="Only links of this kind.")] | None]
 
-EXAMPLE_TOPOLOGY = {
-    "hosts": [{"name": "host", "count": 2, "design": "dgx-h100"}],
-    "fabric": {"kind": "rail_optimised", "spines": 2},
-}
-
 
 @get(
     "/{name:str}/devices",
@@ -127,4 +122,4 @@ async def _page(
     return json_response(Page.of([entry(part) for _, part in parts], following), headers=headers)
 
 
-topologies = document_router(DocumentKind.TOPOLOGY, EXAMPLE_TOPOLOGY, [list_devices, list_links])
+topologies = document_router(DocumentKind.TOPOLOGY, "two-dgx-h100", [list_devices, list_links])

@@ -153,9 +153,9 @@ def migrate() -> None:
 @main.command()
 def openapi() -> None:
     """Print the OpenAPI document of the HTTP API."""
-    from service.api.contract import openapi_bytes
+    from service.api.contract import published_contract
 
-    click.echo(openapi_bytes(), nl=False)
+    click.echo(published_contract(), nl=False)
 
 
 def _plan_argument(plan: str) -> Any:

@@ -93,6 +93,13 @@ def build_document(app: Litestar, info: ApiInfo) -> dict[str, Any]:
             "schemas": dict(sorted(components.items())),
             "headers": HEADERS,
             "securitySchemes": {_BEARER: _BEARER_SCHEME},
+            "examples": {
+                problem_type.slug: {
+                    "summary": problem_type.title,
+                    "value": _problem_example(problem_type),
+                }
+                for problem_type in problem_types.PROBLEM_TYPES
+            },
             "responses": {
                 problem_type.slug: _problem_response(problem_type, problem_schema)
                 for problem_type in problem_types.PROBLEM_TYPES
@@ -180,11 +187,10 @@ class _Operation:
         return {}
 
     def _request_body(self, schema_of: Mapping[Any, Any]) -> dict[str, Any] | None:
+        body, media_type = self._body(), JSON
         if MULTIPART in self.handler.opt:
-            media_type, body = MULTIPART_MEDIA_TYPE, form_type(self.handler.opt[MULTIPART])
-        elif (body := self._body()) is not None:
-            media_type = JSON
-        else:
+            body, media_type = form_type(self.handler.opt[MULTIPART]), MULTIPART_MEDIA_TYPE
+        if body is None:
             return None
         media: dict[str, Any] = {"schema": schema_of[body]}
         if EXAMPLE in self.handler.opt:
@@ -307,7 +313,16 @@ def _described_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problem_response(problem_type: ProblemType, schema: dict[str, Any]) -> dict[str, Any]:
-    example = {
+    examples = {problem_type.slug: {"$ref": f"#/components/examples/{problem_type.slug}"}}
+    return {
+        "description": f"{problem_type.title}. {problem_type.meaning}",
+        "headers": problem_headers([problem_type]),
+        "content": {PROBLEM_MEDIA_TYPE: {"schema": schema, "examples": examples}},
+    }
+
+
+def _problem_example(problem_type: ProblemType) -> dict[str, Any]:
+    return {
         "type": problem_type.uri,
         "title": problem_type.title,
         "status": problem_type.status,
@@ -315,23 +330,18 @@ def _problem_response(problem_type: ProblemType, schema: dict[str, Any]) -> dict
         "instance": "/v1/plans/example",
         "request_id": "0123456789abcdef0123456789abcdef",
     }
-    return {
-        "description": f"{problem_type.title}. {problem_type.meaning}",
-        "headers": problem_headers([problem_type]),
-        "content": {PROBLEM_MEDIA_TYPE: {"schema": schema, "example": example}},
-    }
 
 
 def _problem_reference(types: list[ProblemType]) -> dict[str, Any]:
     """The response of a status: one problem type by reference, several by their titles."""
     if len(types) == 1:
         return {"$ref": f"#/components/responses/{types[0].slug}"}
+    schema = {"$ref": _REFERENCE.format(name="ProblemDocument")}
+    examples = {t.slug: {"$ref": f"#/components/examples/{t.slug}"} for t in types}
     return {
         "description": "; ".join(f"{t.title} ({t.uri})" for t in types),
         "headers": problem_headers(types),
-        "content": {
-            PROBLEM_MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(name="ProblemDocument")}}
-        },
+        "content": {PROBLEM_MEDIA_TYPE: {"schema": schema, "examples": examples}},
     }
 
 

@@ -333,5 +333,6 @@ def problem_page(problem_type: ProblemType) -> str:
         f"`{problem_type.uri}`, status {problem_type.status}\n\n"
         f"{problem_type.meaning}\n\n"
         f"## What to do\n\n"
-        f"{problem_type.remedy}\n"
+        f"{problem_type.remedy}\n\n"
+        "The whole contract, to read and to try: /reference\n"
     )

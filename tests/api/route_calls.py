@@ -35,7 +35,7 @@ __all__ = [
 
 # What the owner stores, and names of the same length that nobody stores.
 OWNED, ABSENT = "crews-own", "crews-nil"
-EXAMPLE_PLAN, ABSENT_PLAN = "four-stages-before", "four-stages-absent"
+EXAMPLE_PLAN, ABSENT_PLAN = "equal-stages-1f1b", "equal-stages-none"
 INLINE_PLAN = {
     "costs": {"stages": [{"forward_seconds": 0.002, "backward_seconds": 0.004}] * 2},
     "schedule": {"kind": "1f1b"},

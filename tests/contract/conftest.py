@@ -33,8 +33,8 @@ class LiveService:
 
 
 @pytest.fixture
-def live_service(database_url: str, tmp_path: Path) -> Iterator[LiveService]:
-    """A service that holds every document of examples/."""
+def empty_service(database_url: str, tmp_path: Path) -> Iterator[LiveService]:
+    """A service that holds nothing but its administrator's token."""
     settings = read_settings(
         {
             "STAGEFARE_DATA_DIR": str(tmp_path),
@@ -45,9 +45,14 @@ def live_service(database_url: str, tmp_path: Path) -> Iterator[LiveService]:
     with ThreadPoolExecutor(max_workers=1) as executor:
         token = executor.submit(lambda: asyncio.run(_admin_token(settings))).result()
     with serving(create_app(settings)) as url:
-        service = LiveService(url, token)
-        _store_examples(service)
-        yield service
+        yield LiveService(url, token)
+
+
+@pytest.fixture
+def live_service(empty_service: LiveService) -> LiveService:
+    """A service that holds every document of examples/."""
+    _store_examples(empty_service)
+    return empty_service
 
 
 async def _admin_token(settings: Settings) -> str:

@@ -101,6 +101,12 @@ FINDINGS = [
         headers={"If-Match": "0"},
     ),
     Finding(
+        was="the schema took the name of a neighbouring route for a digest",
+        status=405,
+        method="GET",
+        url="/v1/estimates/batches",
+    ),
+    Finding(
         was="a list a thousand times too long is also too large",
         status=413,
         method="PUT",

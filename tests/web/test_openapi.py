@@ -144,7 +144,7 @@ def test_parameters_have_their_constraints_and_descriptions() -> None:
             "in": "query",
             "required": False,
             "description": "Most hops",
-            "schema": {"type": "integer", "minimum": 1, "maximum": 5},
+            "schema": {"type": "integer", "minimum": 1, "maximum": 5, "default": 5},
         },
         {
             "name": "kind",

@@ -31,7 +31,7 @@ class BatchedEstimate(
         str | msgspec.UnsetType,
         Meta(
             description="The revision of a plan that was asked for by name.",
-            examples=["four-stages-before@1"],
+            examples=["equal-stages-1f1b@1"],
         ),
     ] = msgspec.UNSET
     estimate: Annotated[

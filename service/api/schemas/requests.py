@@ -22,7 +22,7 @@ PlanGiven = Annotated[
         str,
         Meta(
             pattern=r"^[a-z][a-z0-9-]{0,62}(@[1-9][0-9]{0,8})?$(?!\n)",
-            examples=["four-stages-before@1"],
+            examples=["equal-stages-1f1b@1"],
         ),
     ]
     | PlanDocument,
