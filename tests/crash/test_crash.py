@@ -65,7 +65,6 @@ async def admin_token(url: str) -> str:
         await engine.dispose()
 
 
-@pytest.mark.timeout(3600)
 async def test_what_was_acknowledged_survives(
     request: pytest.FixtureRequest,
     launcher: Launcher,

@@ -80,7 +80,13 @@ class Server:
 async def server() -> AsyncIterator[Server]:
     application: Any = echo
     config = uvicorn.Config(
-        application, port=0, log_config=None, lifespan="off", http=BoundedProtocol, ws="none"
+        application,
+        port=0,
+        log_config=None,
+        lifespan="off",
+        http=BoundedProtocol,
+        ws="none",
+        timeout_keep_alive=1,
     )
     running = uvicorn.Server(config)
     serving = asyncio.create_task(running.serve())
