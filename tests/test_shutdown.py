@@ -45,7 +45,8 @@ class Running:
         """What /readyz says; None when nobody listens."""
         try:
             return httpx.get(f"{self.url}/readyz")
-        except httpx.ConnectError:
+        except httpx.TransportError:
+            # Also a connection that was still in the queue when the socket was closed: it is reset.
             return None
 
     def wait_for(self, is_so: Any) -> None:
