@@ -275,11 +275,21 @@ point, url, headers = sys.argv[1], sys.argv[2], {"Idempotency-Key": sys.argv[3]}
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
+claimed = []
+claim = SqlKeyStore.claim
+
+async def claim_and_say(self, *arguments):
+    claimed.append(await claim(self, *arguments))
+    return claimed[-1]
+
+SqlKeyStore.claim = claim_and_say
+
 class Executor:
     async def run(self, function, *arguments):
-        if point == "while it works" and function.__name__ == "_check":
+        result = function(*arguments)
+        if point == "while it works" and claimed:
             die()
-        return function(*arguments)
+        return result
 
 complete = SqlKeyStore.complete
 
