@@ -27,7 +27,7 @@ from service.app.idempotency import Answer, Record
 from service.app.ports import Scope
 from service.app.pricing import Priced, price
 from service.core.estimates.estimate import (
-    estimate_plan,
+    Estimate,
     other_microbatch_counts,
     plan_live_activations,
 )
@@ -87,9 +87,10 @@ ToSeconds = FromQuery[
 _EXAMPLE = {"plan": "equal-stages-1f1b", "patch": {"workload": {"microbatches": 4}}}
 
 
-def render_estimate(priced: Priced, digest: str, question: EstimateQuestion) -> bytes:
+def render_estimate(
+    priced: Priced, estimate: Estimate, digest: str, question: EstimateQuestion
+) -> bytes:
     """The bytes of an estimate's answer, a pure function of its inputs."""
-    estimate = estimate_plan(priced.simulated)
     terms = estimate_terms(
         estimate, digest, priced.prepared.pinned.document, question.asserted_iteration_seconds
     )

@@ -16,8 +16,8 @@ from service.app.estimates import (
     EstimateOutcome,
     EstimateQuestion,
     RenderEstimate,
+    answers,
     identity,
-    rendered,
 )
 from service.app.idempotency import Record, record_nothing
 from service.app.patching import locate
@@ -299,16 +299,16 @@ async def _compute(
     for chunk in _chunks(items):
         prepared = [await understand(services, item.pinned) for item in chunk]
         with services.observer.span("price"):
-            answers = await services.executor.run(_answers, chunk, prepared, render)
-        for item, answer in zip(chunk, answers, strict=True):
+            found = await services.executor.run(_answers, chunk, prepared, render)
+        for item, content in zip(chunk, found, strict=True):
             computed[item] = (
-                answer
-                if isinstance(answer, Refused)
+                content
+                if isinstance(content, Refused)
                 else StoredEstimate(
                     digest=item.digest,
                     model_version=MODEL_VERSION,
                     request=item.inputs,
-                    answer=answer,
+                    answer=content,
                     created_at=services.clock.now(),
                 )
             )
@@ -318,15 +318,15 @@ async def _compute(
 def _answers(
     items: Sequence[_Identified], prepared: Sequence[Prepared], render: RenderEstimate
 ) -> list[bytes | Refused]:
-    answers: list[bytes | Refused] = []
-    for item, priced in zip(items, price_many(prepared), strict=True):
-        try:
-            if isinstance(priced, InvalidInput):
-                raise priced
-            answers.append(rendered(priced, item.digest, item.read.question, render))
-        except InvalidInput as error:
-            answers.append(Refused(error))
-    return answers
+    outcomes = price_many(prepared)
+    asked = [
+        (priced, item.digest, item.read.question)
+        for item, priced in zip(items, outcomes, strict=True)
+        if not isinstance(priced, InvalidInput)
+    ]
+    rendered = iter(answers(asked, render))
+    found = [one if isinstance(one, InvalidInput) else next(rendered) for one in outcomes]
+    return [Refused(one) if isinstance(one, InvalidInput) else one for one in found]
 
 
 def _chunks(items: Sequence[_Identified]) -> Iterator[list[_Identified]]:

@@ -1,6 +1,6 @@
 """Estimates: stored answers addressed by the digest of everything they depend on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec import UNSET
 from service.app.apart import run_apart, written_size
 from service.app.errors import NotFound, Superseded
 from service.app.idempotency import Record, record_nothing
-from service.app.patching import locate
+from service.app.patching import located
 from service.app.ports import StoredEstimate
 from service.app.pricing import (
     Pinned,
@@ -23,6 +23,8 @@ from service.app.pricing import (
     understand,
 )
 from service.app.services import Services
+from service.core.errors import InvalidInput
+from service.core.estimates.estimate import Estimate, estimate_plans
 from service.core.estimates.version import MODEL_VERSION
 from service.formats.documents.canonical import canonical_bytes, digest
 from service.formats.documents.estimate_inputs import EstimateInputs, PinnedDocument
@@ -31,10 +33,11 @@ __all__ = [
     "EstimateOutcome",
     "EstimateQuestion",
     "RenderEstimate",
+    "answer",
+    "answers",
     "create",
     "get",
     "identity",
-    "rendered",
     "reprice",
 ]
 
@@ -56,8 +59,8 @@ class EstimateOutcome:
     plan_reference: str | None
 
 
-# (priced plan, digest, the question) -> the answer's bytes
-RenderEstimate = Callable[[Priced, str, EstimateQuestion], bytes]
+# (priced plan, its terms, digest, the question) -> the answer's bytes
+RenderEstimate = Callable[[Priced, Estimate, str, EstimateQuestion], bytes]
 
 
 async def create(
@@ -83,14 +86,14 @@ async def create(
         return EstimateOutcome(known, created=False, plan_reference=reference)
     prepared = await understand(services, pinned)
     with services.observer.span("price"):
-        answer = await services.executor.run(
-            lambda: rendered(price(prepared), name, question, render)
+        content = await services.executor.run(
+            lambda: answer(price(prepared), name, question, render)
         )
     stored = StoredEstimate(
         digest=name,
         model_version=MODEL_VERSION,
         request=inputs,
-        answer=answer,
+        answer=content,
         created_at=services.clock.now(),
     )
     outcome = EstimateOutcome(stored, created=True, plan_reference=reference)
@@ -131,12 +134,30 @@ async def _find(services: Services, name: str) -> StoredEstimate | None:
         return await unit.estimates.find(name)
 
 
-def rendered(
+def answers(
+    asked: Sequence[tuple[Priced, str, EstimateQuestion]], render: RenderEstimate
+) -> list[bytes | InvalidInput]:
+    """For each priced plan, its digest and its question the answer's bytes, or what is wrong. Pure.
+
+    What is wrong is a term beyond what is counted. Plans that share an order are replayed together.
+    """
+    estimates = estimate_plans([priced.simulated for priced, _, _ in asked])
+    return [
+        located(estimate, question.plan.plan, question.plan.patch)
+        if isinstance(estimate, InvalidInput)
+        else render(priced, estimate, digest, question)
+        for (priced, digest, question), estimate in zip(asked, estimates, strict=True)
+    ]
+
+
+def answer(
     priced: Priced, digest: str, question: EstimateQuestion, render: RenderEstimate
 ) -> bytes:
-    """The answer's bytes. Raises `InvalidInput` where a term of it is beyond what is counted."""
-    with locate(question.plan.plan, question.plan.patch):
-        return render(priced, digest, question)
+    """The bytes of one answer. Raises `InvalidInput` where a term is beyond what is counted."""
+    (outcome,) = answers([(priced, digest, question)], render)
+    if isinstance(outcome, InvalidInput):
+        raise outcome
+    return outcome
 
 
 def identity(pinned: Pinned, question: EstimateQuestion) -> tuple[bytes, str]:

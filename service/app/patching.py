@@ -14,7 +14,7 @@ from service.formats.documents import plan as plans
 from service.formats.documents.plan import PlanDocument
 from service.formats.merge_patch import merge_patch
 
-__all__ = ["apply_patch", "locate"]
+__all__ = ["apply_patch", "locate", "located"]
 
 _SIZE_FIELDS: tuple[Path, ...] = (
     ("workload", "microbatch_size"),
@@ -147,7 +147,14 @@ def locate(plan: str | PlanDocument, patch: Mapping[str, Any] | None) -> Iterato
     try:
         yield
     except InvalidInput as error:
-        raise type(error)(_located(fault, plan, patch) for fault in error.faults) from error
+        raise located(error, plan, patch) from error
+
+
+def located(
+    error: InvalidInput, plan: str | PlanDocument, patch: Mapping[str, Any] | None
+) -> InvalidInput:
+    """The error with its faults' paths turned into pointers into the request, as `locate` does."""
+    return type(error)(_located(fault, plan, patch) for fault in error.faults)
 
 
 def _located(fault: Fault, plan: str | PlanDocument, patch: Mapping[str, Any] | None) -> Fault:

@@ -14,12 +14,12 @@ from msgspec import UNSET
 
 from service.app.apart import run_apart, written_size
 from service.app.document_kinds import references_of
-from service.app.patching import apply_patch, locate
+from service.app.patching import apply_patch, locate, located
 from service.app.ports import DocumentKind, Revision
 from service.app.references import find_all, resolve
 from service.app.services import Services
 from service.core.errors import InvalidInput
-from service.core.estimates.simulation import SimulatedPlan, represented, simulate_plan
+from service.core.estimates.simulation import SimulatedPlan, represented, simulate_plans
 from service.core.estimates.version import MODEL_VERSION
 from service.core.estimates.work import work_of
 from service.core.models.graph import Model
@@ -256,24 +256,35 @@ def price(prepared: Prepared) -> Priced:
 
 
 def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
-    """For each plan the price, or what is wrong with it, as `price` would raise it. Pure."""
-    return [_priced(one) for one in prepared]
+    """For each plan the price, or what is wrong with it, as `price` would raise it. Pure.
 
-
-def _priced(prepared: Prepared) -> Priced | InvalidInput:
-    question = prepared.pinned.question
-    try:
-        with locate(question.plan, question.patch):
-            resolved = resolve_plan(
-                prepared.plan,
-                cluster=None if prepared.topology is None else prepared.topology.cluster,
-                model=prepared.model,
-                profile=prepared.profile,
+    Plans that share an order are simulated together.
+    """
+    outcomes: dict[int, Priced | InvalidInput] = {}
+    resolved: dict[int, ResolvedPlan] = {}
+    for index, one in enumerate(prepared):
+        try:
+            resolved[index] = resolve_plan(
+                one.plan,
+                cluster=None if one.topology is None else one.topology.cluster,
+                model=one.model,
+                profile=one.profile,
             )
-            simulated = simulate_plan(resolved)
-    except InvalidInput as error:
-        return error
-    return Priced(prepared, simulated, represented(simulated), resolved.not_represented)
+        except InvalidInput as error:
+            outcomes[index] = error
+    runs = simulate_plans(list(resolved.values()))
+    for index, run in zip(resolved, runs, strict=True):
+        outcomes[index] = (
+            run
+            if isinstance(run, InvalidInput)
+            else Priced(prepared[index], run, represented(run), resolved[index].not_represented)
+        )
+    return [
+        located(outcome, one.pinned.question.plan, one.pinned.question.patch)
+        if isinstance(outcome, InvalidInput)
+        else outcome
+        for one, outcome in ((one, outcomes[index]) for index, one in enumerate(prepared))
+    ]
 
 
 async def calculate(

@@ -7,11 +7,24 @@ critical path. Integers make every sum exact and every digest stable.
 from fractions import Fraction
 from math import isfinite
 
+import numpy as np
+import numpy.typing as npt
+
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 
-__all__ = ["MAX_SECONDS", "PICOSECONDS_PER_SECOND", "exact_seconds", "to_picoseconds", "to_seconds"]
+__all__ = [
+    "MAX_SECONDS",
+    "PICOSECONDS_PER_SECOND",
+    "all_to_seconds",
+    "exact_seconds",
+    "to_picoseconds",
+    "to_seconds",
+]
 
 PICOSECONDS_PER_SECOND = 10**12
+
+# Integers up to here are floats as they are, so that a quotient is rounded once.
+_EXACT_INTEGERS = 2**53
 
 # Sums of durations must stay below 2**63 ps (about 106 days); one duration stays far below that.
 MAX_SECONDS = 1e5
@@ -39,6 +52,14 @@ def to_picoseconds(seconds: float, path: Path = ()) -> int:
 def to_seconds(picoseconds: int) -> float:
     """Whole picoseconds to the nearest float of seconds."""
     return int(picoseconds) / PICOSECONDS_PER_SECOND
+
+
+def all_to_seconds(picoseconds: npt.NDArray[np.int64]) -> list[float]:
+    """`to_seconds` of each of many (n,), the same floats."""
+    if len(picoseconds) and np.abs(picoseconds).max() > _EXACT_INTEGERS:
+        return [to_seconds(one) for one in picoseconds.tolist()]
+    seconds: list[float] = (picoseconds / PICOSECONDS_PER_SECOND).tolist()
+    return seconds
 
 
 def exact_seconds(picoseconds: Fraction) -> float:

@@ -20,6 +20,7 @@ from service.app.ports import DocumentKind, Revision
 from service.app.pricing import PlanQuestion, Priced
 from service.app.services import Services
 from service.core.errors import InvalidInput, WorkBudgetExceeded
+from service.core.estimates.estimate import Estimate
 from service.core.estimates.work import INLINE_WORK_BUDGET, Work, work_of
 from service.core.units import to_seconds
 from service.formats.documents import plan as plans
@@ -43,7 +44,9 @@ class Renderer:
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
 
-    def __call__(self, priced: Priced, digest: str, question: EstimateQuestion) -> bytes:
+    def __call__(
+        self, priced: Priced, _estimate: Estimate, digest: str, question: EstimateQuestion
+    ) -> bytes:
         self.asked[digest] += 1
         makespan = to_seconds(priced.simulated.timeline.makespan)
         return json.dumps([digest, makespan, question.asserted_iteration_seconds]).encode()

@@ -12,12 +12,13 @@ from service.app.ports import DocumentKind
 from service.app.pricing import PlanQuestion, Priced, prepare, price
 from service.app.services import Services
 from service.core.errors import FaultCode, InvalidInput, WorkBudgetExceeded
+from service.core.estimates.estimate import Estimate
 from service.core.units import to_seconds
 from tests.app.fakes import FakeStorage, fake_services
 from tests.app.plan_documents import INLINE_PLAN, decode_plan, inline_plan, store_chain, stored
 
 
-def render(priced: Priced, digest: str, question: EstimateQuestion) -> bytes:
+def render(priced: Priced, _estimate: Estimate, digest: str, question: EstimateQuestion) -> bytes:
     """An answer that counts on nothing but the makespan."""
     makespan = to_seconds(priced.simulated.timeline.makespan)
     return json.dumps([digest, makespan, question.asserted_iteration_seconds]).encode()

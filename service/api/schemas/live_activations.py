@@ -10,7 +10,7 @@ from service.api.schemas.answers import answer_type
 from service.core.memory.live import LiveActivations as CoreLiveActivations
 from service.core.memory.live import series_times
 from service.core.schedules.timeline import Timeline
-from service.core.units import to_seconds
+from service.core.units import all_to_seconds, to_seconds
 
 __all__ = [
     "AliveActivation",
@@ -102,6 +102,6 @@ def live_activations_terms(
 
 def _series(timeline: Timeline, live: CoreLiveActivations) -> LiveSeries:
     return LiveSeries(
-        at_seconds=[to_seconds(at) for at in series_times(timeline, live).tolist()],
+        at_seconds=all_to_seconds(series_times(timeline, live)),
         activations=live.series_count.tolist(),
     )

@@ -11,7 +11,7 @@ from service.core.schedules.selection import Selection
 from service.core.schedules.slack import measure_slack
 from service.core.schedules.stage_times import operation_kinds
 from service.core.schedules.timeline import Timeline
-from service.core.units import PICOSECONDS_PER_SECOND, to_seconds
+from service.core.units import PICOSECONDS_PER_SECOND, all_to_seconds, to_seconds
 
 __all__ = [
     "MAX_TIMELINE_OPERATIONS",
@@ -118,8 +118,8 @@ def timeline_answer(digest: str, timeline: Timeline, selection: Selection) -> Ti
         backward_microbatch=program.backward_microbatch[chosen].tolist()
         if pairs
         else msgspec.UNSET,
-        start_seconds=[to_seconds(at) for at in run.start[chosen].tolist()],
-        end_seconds=[to_seconds(at) for at in run.end[chosen].tolist()],
-        slack_seconds=[to_seconds(time) for time in slack.tolist()],
+        start_seconds=all_to_seconds(run.start[chosen]),
+        end_seconds=all_to_seconds(run.end[chosen]),
+        slack_seconds=all_to_seconds(slack),
         waited_for=[timeline.waited_for(operation) for operation in chosen.tolist()],
     )

@@ -1,8 +1,10 @@
 """One plan, one estimate: every term computed from the same timeline."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from service.core.errors import InvalidInput
 from service.core.estimates.activations import activation_deltas
 from service.core.estimates.bounds import IterationBound, iteration_lower_bounds
 from service.core.estimates.iteration import is_drained, iteration_picoseconds
@@ -11,10 +13,11 @@ from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.memory.live import LiveActivations, live_activations
 from service.core.plans.plan import Statement
 from service.core.plans.schedule import plan_family
-from service.core.schedules.bubble import Bubble, measure_bubble
+from service.core.schedules.bubble import Bubble, measure_bubbles
 from service.core.schedules.cadence import Cadence, measure_cadence
 from service.core.schedules.critical_path import CriticalPath, find_critical_path
-from service.core.schedules.effects import MicrobatchEffect, effects_of_microbatches
+from service.core.schedules.effects import MicrobatchEffect, effects_of_all
+from service.core.schedules.program import Program
 from service.core.schedules.sensitivity import Sensitivity, measure_sensitivity
 from service.core.schedules.slack import Slack, measure_slack
 from service.core.schedules.weight_versions import RankVersions, weight_versions
@@ -23,9 +26,14 @@ __all__ = [
     "Estimate",
     "cadence_left_out",
     "estimate_plan",
+    "estimate_plans",
     "other_microbatch_counts",
     "plan_live_activations",
 ]
+
+
+# What other numbers of microbatches would do, and what can't be said of them.
+OtherCounts = tuple[tuple[MicrobatchEffect, ...] | None, tuple[Statement, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,37 +62,94 @@ class Estimate:
 
 def estimate_plan(simulated: SimulatedPlan) -> Estimate:
     """Compute every term of a simulated plan."""
+    (outcome,) = estimate_plans([simulated])
+    if isinstance(outcome, InvalidInput):
+        raise outcome
+    return outcome
+
+
+def estimate_plans(simulated: Sequence[SimulatedPlan]) -> list[Estimate | InvalidInput]:
+    """`estimate_plan` of each, or what is wrong with it.
+
+    The replays of plans that share a program are simulated together.
+    """
+    of_program: dict[Program, list[int]] = {}
+    for index, one in enumerate(simulated):
+        of_program.setdefault(one.timeline.program, []).append(index)
+    outcomes: dict[int, Estimate | InvalidInput] = {}
+    for members in of_program.values():
+        outcomes |= zip(members, _estimates([simulated[i] for i in members]), strict=True)
+    return [outcomes[index] for index in range(len(simulated))]
+
+
+def _estimates(simulated: Sequence[SimulatedPlan]) -> list[Estimate | InvalidInput]:
+    """Those of plans of one program."""
+    try:
+        bubbles = measure_bubbles([one.timeline for one in simulated])
+        counts = _other_microbatch_counts(simulated)
+        return [_estimate(*terms) for terms in zip(simulated, bubbles, counts, strict=True)]
+    except InvalidInput as error:
+        if len(simulated) == 1:
+            return [error]
+        # Which of them it was is found by asking for each alone.
+        return [outcome for one in simulated for outcome in _estimates([one])]
+
+
+def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> Estimate:
     resolved = simulated.resolved
     timeline = simulated.timeline
     cadence = measure_cadence(timeline)
     path = find_critical_path(timeline)
-    counts, counts_left_out = other_microbatch_counts(simulated)
+    effects, counts_left_out = counts
     update = plan_family(resolved.plan).update
     return Estimate(
         simulated=simulated,
         iteration=iteration_picoseconds(simulated, cadence),
         weight_versions=None if update is None else weight_versions(timeline.program, update),
         cadence=cadence,
-        bubble=measure_bubble(timeline),
+        bubble=bubble,
         transfers=transfer_exposure(timeline),
         live=plan_live_activations(simulated),
         lower_bounds=iteration_lower_bounds(simulated),
         critical_path=path,
         slack=measure_slack(timeline),
         sensitivity=measure_sensitivity(timeline, path),
-        other_microbatch_counts=counts,
+        other_microbatch_counts=effects,
         not_represented=(*cadence_left_out(cadence), *counts_left_out),
     )
 
 
-def other_microbatch_counts(
-    simulated: SimulatedPlan,
-) -> tuple[tuple[MicrobatchEffect, ...] | None, tuple[Statement, ...]]:
+def other_microbatch_counts(simulated: SimulatedPlan) -> OtherCounts:
     """What other numbers of microbatches would do, and what can't be said of them.
 
     None where the count fixes the size of a microbatch, where microbatches differ, and where the
     pipeline is never drained.
     """
+    return _other_microbatch_counts([simulated])[0]
+
+
+def _other_microbatch_counts(simulated: Sequence[SimulatedPlan]) -> list[OtherCounts]:
+    """Those of plans of one program, simulated together."""
+    found = {index: _fixed_count(one) for index, one in enumerate(simulated)}
+    free = [index for index, fixed in found.items() if fixed is None]
+    counts: dict[int, OtherCounts] = {i: fixed for i, fixed in found.items() if fixed is not None}
+    effects = effects_of_all([simulated[index].timeline for index in free]) if free else []
+    for index, of_plan in zip(free, effects, strict=True):
+        has_twice = of_plan[-1].microbatches > simulated[index].timeline.program.microbatches
+        counts[index] = (
+            of_plan,
+            ()
+            if has_twice
+            else _counts_left_out(
+                "twice as many microbatches: the schedule refuses that count, or it is too much to "
+                "simulate"
+            ),
+        )
+    return [counts[index] for index in range(len(simulated))]
+
+
+def _fixed_count(simulated: SimulatedPlan) -> OtherCounts | None:
+    """Why there is no other number of microbatches, if there is none."""
     if simulated.resolved.held_fixed == "global_batch_size":
         return None, _counts_left_out(
             "the global batch is held fixed, so another number of microbatches has another "
@@ -99,12 +164,7 @@ def other_microbatch_counts(
             "the pipeline is never drained, so a microbatch takes the pace of the steady state "
             "however many an iteration has"
         )
-    effects = effects_of_microbatches(simulated.timeline)
-    if effects[-1].microbatches > simulated.timeline.program.microbatches:
-        return effects, ()
-    return effects, _counts_left_out(
-        "twice as many microbatches: the schedule refuses that count, or it is too much to simulate"
-    )
+    return None
 
 
 def _counts_left_out(detail: str) -> tuple[Statement, ...]:

@@ -1,21 +1,24 @@
 """From a resolved plan to its simulated timeline."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from service.core.errors import InvalidInput
 from service.core.estimates.activations import activation_deltas
 from service.core.estimates.order_costs import order_costs
 from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import has_backward, pair_mode, plan_family, plan_shape
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
-from service.core.schedules.program import OpKind, RecomputeMode
+from service.core.schedules.program import OpKind, Program, RecomputeMode
 from service.core.schedules.stage_times import StageTimes, operation_kinds
-from service.core.schedules.timeline import Timeline, simulate_timeline
+from service.core.schedules.timeline import Timeline, simulate_together
+from service.core.schedules.transfers import TransferMode, Transfers
 
-__all__ = ["SimulatedPlan", "represented", "simulate_plan"]
+__all__ = ["SimulatedPlan", "represented", "simulate_plan", "simulate_plans"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -39,16 +42,51 @@ def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
     All replicas run the same times, so one pipeline stands for them. Raises `InvalidInput` for a
     schedule that is not legal with these counts, and for times the kernel can't represent.
     """
+    (outcome,) = simulate_plans([resolved])
+    if isinstance(outcome, InvalidInput):
+        raise outcome
+    return outcome
+
+
+def simulate_plans(resolved: Sequence[ResolvedPlan]) -> list[SimulatedPlan | InvalidInput]:
+    """Each plan run once, or what is wrong with it; plans that share a program are run together."""
+    outcomes: dict[int, SimulatedPlan | InvalidInput] = {}
+    of_program: dict[Program, list[int]] = {}
+    for index, one in enumerate(resolved):
+        try:
+            of_program.setdefault(_program(one), []).append(index)
+        except InvalidInput as error:
+            outcomes[index] = error
+    for program, members in of_program.items():
+        together = _timelines(program, [resolved[index] for index in members])
+        outcomes |= zip(members, together, strict=True)
+    return [outcomes[index] for index in range(len(resolved))]
+
+
+def _timelines(
+    program: Program, resolved: Sequence[ResolvedPlan]
+) -> list[SimulatedPlan | InvalidInput]:
+    try:
+        timelines = simulate_together(
+            program, [(_stage_times(one), _transfers(one)) for one in resolved]
+        )
+    except InvalidInput as error:
+        if len(resolved) == 1:
+            return [error]
+        # Which of them it was is found by running each alone.
+        return [outcome for one in resolved for outcome in _timelines(program, [one])]
+    return [SimulatedPlan(one, timeline) for one, timeline in zip(resolved, timelines, strict=True)]
+
+
+def _program(resolved: ResolvedPlan) -> Program:
     plan = resolved.plan
-    times = _stage_times(resolved)
     edges = tuple(boundary.edge for boundary in resolved.boundaries)
-    table = resolved.sizes.table
-    forward = table([boundary.forward_picoseconds for boundary in resolved.boundaries])
-    backward = table([boundary.backward_picoseconds for boundary in resolved.boundaries])
     costs = None
     if plan_family(plan).follows_costs:
-        costs = order_costs(edges, times, (forward, backward), activation_deltas(resolved))
-    program = build_program(
+        times, transfers = _stage_times(resolved), _transfers(resolved)
+        both_ways = transfers.forward, transfers.backward
+        costs = order_costs(edges, times, both_ways, activation_deltas(resolved))
+    return build_program(
         plan.schedule.kind,
         plan.degrees.pipeline,
         plan.workload.microbatches,
@@ -61,7 +99,15 @@ def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
         memory_limit_activations=plan.schedule.memory_limit_activations,
         costs=costs,
     )
-    return SimulatedPlan(resolved, simulate_timeline(program, times, forward, backward))
+
+
+def _transfers(resolved: ResolvedPlan) -> Transfers:
+    table = resolved.sizes.table
+    return Transfers(
+        TransferMode.LATENCY,
+        table([boundary.forward_picoseconds for boundary in resolved.boundaries]),
+        table([boundary.backward_picoseconds for boundary in resolved.boundaries]),
+    )
 
 
 def _stage_times(resolved: ResolvedPlan) -> StageTimes:

@@ -220,8 +220,10 @@ def _alive(
     def keys(stage: npt.NDArray[np.int32], microbatch: npt.NDArray[np.int32]) -> Int64Array:
         return microbatch.astype(np.int64) * program.stages + stage
 
+    # Each activation is made once and freed once on a rank, so both sides have no doubles.
     alive = np.setdiff1d(
         keys(program.stage[made], program.microbatch[made]),
         keys(program.backward_stage[freed], program.backward_microbatch[freed]),
+        assume_unique=True,
     )
-    return tuple((int(key % program.stages), int(key // program.stages)) for key in alive)
+    return tuple((key % program.stages, key // program.stages) for key in np.sort(alive).tolist())

@@ -1,5 +1,6 @@
 """Where the time of a pipeline goes that is not work, per rank and by cause."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from math import gcd
@@ -14,7 +15,14 @@ from service.core.schedules.stage_times import StageTimes, operation_durations
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.waits import operation_waits
 
-__all__ = ["REPLAY_SEQUENCE", "Bubble", "Excess", "RankTime", "measure_bubble"]
+__all__ = [
+    "REPLAY_SEQUENCE",
+    "Bubble",
+    "Excess",
+    "RankTime",
+    "measure_bubble",
+    "measure_bubbles",
+]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -95,12 +103,22 @@ def measure_bubble(timeline: Timeline) -> Bubble:
     Two more simulations of the same order, three where links have queues. Definitions: waits as in
     Bubble's and RankTime's docstrings; causes go in `REPLAY_SEQUENCE`, and the sequence matters.
     """
+    return measure_bubbles([timeline])[0]
+
+
+def measure_bubbles(timelines: Sequence[Timeline]) -> list[Bubble]:
+    """`measure_bubble` of timelines of one program, whose replays are simulated together."""
+    excesses = _excesses(timelines)
+    return [_bubble(one, excess) for one, excess in zip(timelines, excesses, strict=True)]
+
+
+def _bubble(timeline: Timeline, excess: Excess) -> Bubble:
     makespan = timeline.makespan
     ranks = timeline.program.ranks
     busy = sum(timeline.busy.tolist())
     span = int((timeline.last_end - timeline.first_start).max())
     closed_form = judge_closed_form(timeline)
-    ideal = Fraction(busy, ranks)
+    ideal = _ideal(timeline)
     return Bubble(
         makespan=makespan,
         span=span,
@@ -108,11 +126,15 @@ def measure_bubble(timeline: Timeline) -> Bubble:
         idle_fraction=1 - busy / (makespan * ranks),
         span_idle_fraction=1 - busy / (span * ranks),
         overhead_ratio=float((makespan - ideal) / ideal),
-        excess=_excess(timeline, ideal),
+        excess=excess,
         ranks=_rank_times(timeline),
         ideal_utilisation=closed_form if isinstance(closed_form, IdealUtilisation) else None,
         closed_form_fails=closed_form if isinstance(closed_form, ClosedFormFailure) else None,
     )
+
+
+def _ideal(timeline: Timeline) -> Fraction:
+    return Fraction(sum(timeline.busy.tolist()), timeline.program.ranks)
 
 
 def _rank_times(timeline: Timeline) -> tuple[RankTime, ...]:
@@ -141,26 +163,35 @@ def _rank_times(timeline: Timeline) -> tuple[RankTime, ...]:
     )
 
 
-def _excess(timeline: Timeline, ideal: Fraction) -> Excess:
-    program = timeline.program
-    uncontended = timeline.makespan
-    if timeline.transfers.links is not None:
-        alone = timeline.transfers.without_contention()
-        uncontended = int(alone.run(program, timeline.durations).makespan)
+def _excesses(timelines: Sequence[Timeline]) -> list[Excess]:
+    program = timelines[0].program
     no_latency = np.zeros(len(program.inputs), dtype=np.int64)
-    without_transfers = int(simulate(program, timeline.durations, no_latency).makespan)
-    mean_times, scale = _scaled_means(timeline)
+    durations = np.stack([timeline.durations for timeline in timelines])
+    without_transfers = simulate(program, durations, no_latency).makespan.tolist()
+    means = [_scaled_means(timeline) for timeline in timelines]
+    balanced_durations = np.stack([operation_durations(program, mean) for mean, _ in means])
     try:
-        balanced_run = simulate(program, operation_durations(program, mean_times), no_latency)
+        balanced_runs = simulate(program, balanced_durations, no_latency)
     except InvalidInput as invalid:  # the times themselves were fine, so it is their scale
         raise InvalidInput([_too_long(program.stages)]) from invalid
-    balanced = Fraction(int(balanced_run.makespan), scale)
-    return Excess(
-        contention=Fraction(timeline.makespan - uncontended),
-        transfer=Fraction(uncontended - without_transfers),
-        imbalance=without_transfers - balanced,
-        structural=balanced - ideal,
-    )
+    excesses = []
+    for timeline, bare, scaled, (_, scale) in zip(
+        timelines, without_transfers, balanced_runs.makespan.tolist(), means, strict=True
+    ):
+        uncontended = timeline.makespan
+        if timeline.transfers.links is not None:
+            alone = timeline.transfers.without_contention()
+            uncontended = int(alone.run(program, timeline.durations).makespan)
+        balanced = Fraction(scaled, scale)
+        excesses.append(
+            Excess(
+                contention=Fraction(timeline.makespan - uncontended),
+                transfer=Fraction(uncontended - bare),
+                imbalance=bare - balanced,
+                structural=balanced - _ideal(timeline),
+            )
+        )
+    return excesses
 
 
 def _scaled_means(timeline: Timeline) -> tuple[StageTimes, int]:

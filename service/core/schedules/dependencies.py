@@ -7,7 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.schedules.kernels import sort_needs
-from service.core.schedules.program import OpKind, Program, RecomputeMode, StageEdge
+from service.core.schedules.program import (
+    OpKind,
+    Program,
+    RecomputeMode,
+    StageEdge,
+    kept_with_program,
+)
 
 __all__ = ["Dependencies", "Need", "needs_of", "operation_table", "program_dependencies", "table"]
 
@@ -131,6 +137,7 @@ def table(needs: Sequence[Need], operations: int) -> Dependencies:
     return Dependencies(offsets, before, edges, gradient)
 
 
+@kept_with_program
 def program_dependencies(program: Program) -> Dependencies:
     """All needs of a program, those within its ranks included."""
     position = operation_table(

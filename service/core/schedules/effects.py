@@ -1,13 +1,14 @@
 """What another number of microbatches would do to a plan, everything else held fixed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from service.core.errors import InvalidInput
 from service.core.schedules.build import with_microbatches
-from service.core.schedules.timeline import Timeline, simulate_transfers
+from service.core.schedules.timeline import Timeline, simulate_together
 
-__all__ = ["MicrobatchEffect", "effects_of_microbatches"]
+__all__ = ["MicrobatchEffect", "effects_of_all", "effects_of_microbatches"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +28,45 @@ def effects_of_microbatches(timeline: Timeline) -> tuple[MicrobatchEffect, ...]:
     down. A count that the schedule refuses is left out, and one whose program would be too large or
     whose times would be too long.
     """
-    microbatches = timeline.program.microbatches
-    effects = []
-    for count in (microbatches // 2, microbatches, 2 * microbatches):
-        of_count = _with_microbatches(timeline, count)
-        if of_count is not None:
-            effects.append(_effect(of_count))
-    return tuple(effects)
+    return effects_of_all([timeline])[0]
 
 
-def _with_microbatches(timeline: Timeline, microbatches: int) -> Timeline | None:
-    if microbatches == timeline.program.microbatches:
-        return timeline
-    other = with_microbatches(timeline.program, microbatches) if microbatches else None
+def effects_of_all(timelines: Sequence[Timeline]) -> list[tuple[MicrobatchEffect, ...]]:
+    """`effects_of_microbatches` of timelines of one program, which are simulated together."""
+    microbatches = timelines[0].program.microbatches
+    of_count = [
+        _with_microbatches(timelines, count)
+        for count in (microbatches // 2, microbatches, 2 * microbatches)
+    ]
+    return [
+        tuple(_effect(found) for found in found_at_each if found is not None)
+        for found_at_each in zip(*of_count, strict=True)
+    ]
+
+
+def _with_microbatches(
+    timelines: Sequence[Timeline], microbatches: int
+) -> Sequence[Timeline | None]:
+    program = timelines[0].program
+    if microbatches == program.microbatches:
+        return timelines
+    other = with_microbatches(program, microbatches) if microbatches else None
     if other is None:
-        return None
+        return [None] * len(timelines)
     try:
-        return simulate_transfers(other, timeline.times, timeline.transfers)
+        return simulate_together(other, [(one.times, one.transfers) for one in timelines])
     except InvalidInput:  # the plan itself was fine, so it is the count that adds up to too much
-        return None
+        if len(timelines) == 1:
+            return [None]
+        return [found for one in timelines for found in _with_microbatches([one], microbatches)]
 
 
 def _effect(timeline: Timeline) -> MicrobatchEffect:
-    program = timeline.program
+    program, makespan = timeline.program, timeline.makespan
     busy = sum(timeline.busy.tolist())
     return MicrobatchEffect(
         microbatches=program.microbatches,
-        makespan=timeline.makespan,
-        per_microbatch=Fraction(timeline.makespan, program.microbatches),
-        idle_fraction=1 - busy / (timeline.makespan * program.ranks),
+        makespan=makespan,
+        per_microbatch=Fraction(makespan, program.microbatches),
+        idle_fraction=1 - busy / (makespan * program.ranks),
     )

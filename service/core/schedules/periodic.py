@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.cycle_ratio import Arc
-from service.core.schedules.program import OpKind, Program
+from service.core.schedules.program import OpKind, Program, kept_with_program
 from service.core.schedules.simulate import last_sends
 
 __all__ = ["PeriodicGraph", "PeriodicNode", "periodic_graph"]
@@ -53,8 +53,15 @@ class _Link:
     periods: int
     edge: int  # of the value that is waited for; -1 where a rank goes on in its order at once
     gradient: bool
-    duration: int  # ps, of the tail
-    latency: int  # ps, of the value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Links:
+    """What one period waits for, sorted, and where the times of it stand."""
+
+    links: tuple[_Link, ...]
+    before: Int64Array  # (links,) the operation that is waited for
+    value: Int64Array  # (links,) the input that brings its value, -1 for none
 
 
 def periodic_graph(
@@ -77,26 +84,49 @@ def periodic_graph(
 
     Raises `InvalidInput` when they differ.
     """
-    middle = program.microbatches // 2 // period * period
-    sent = last_sends(program, latencies)[1] if holds_senders else None
-    links = _links(program, kinds, period, middle, durations, latencies, sent)
-    if links != _links(program, kinds, period, middle + period, durations, latencies, sent):
+    first = program.microbatches // 2 // period * period
+    if holds_senders:
+        sent = last_sends(program, latencies)[1]
+        one, next_one = (
+            _links(program, kinds, period, start, sent) for start in (first, first + period)
+        )
+    else:
+        one, next_one = (
+            _links_of_order(program, frozenset(kinds), period, start)
+            for start in (first, first + period)
+        )
+    taken, passed = _times(one, durations, latencies)
+    if one.links != next_one.links or [taken, passed] != _times(next_one, durations, latencies):
         detail = (
             f"the order of {program.schedule} does not repeat itself every {period} microbatches"
         )
         raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, ("schedule", "kind"), detail)])
-    nodes = tuple(sorted({link.head for link in links}))
+    nodes = tuple(sorted({link.head for link in one.links}))
     index = {node: i for i, node in enumerate(nodes)}
     return PeriodicGraph(
         nodes,
         tuple(
-            Arc(index[link.tail], index[link.head], link.duration + link.latency, link.periods)
-            for link in links
+            Arc(index[link.tail], index[link.head], duration + latency, link.periods)
+            for link, duration, latency in zip(one.links, taken, passed, strict=True)
         ),
         tuple(
-            None if link.edge < 0 else (link.edge, link.gradient, link.latency) for link in links
+            None if link.edge < 0 else (link.edge, link.gradient, latency)
+            for link, latency in zip(one.links, passed, strict=True)
         ),
     )
+
+
+def _times(links: _Links, durations: Int64Array, latencies: Int64Array) -> list[list[int]]:
+    """Picoseconds that each link's tail takes, and its value on the way."""
+    on_the_way = np.zeros(len(links.value), dtype=np.int64)
+    has_value = links.value >= 0
+    on_the_way[has_value] = latencies[links.value[has_value]]
+    return [durations[links.before].tolist(), on_the_way.tolist()]
+
+
+@kept_with_program
+def _links_of_order(program: Program, kinds: frozenset[OpKind], period: int, first: int) -> _Links:
+    return _links(program, kinds, period, first, None)
 
 
 def _links(
@@ -104,10 +134,8 @@ def _links(
     kinds: AbstractSet[OpKind],
     period: int,
     first: int,
-    durations: Int64Array,
-    latencies: Int64Array,
     sent: Int64Array | None,
-) -> list[_Link]:
+) -> _Links:
     """What the operations of the microbatches first .. first+period-1 wait for.
 
     `sent` is the input that holds each operation's rank last, -1 for none; or nothing does.
@@ -126,26 +154,25 @@ def _links(
             int(program.backward_stage[operation]),
         )
 
-    def link(before: int, after: int, edge: int, *, gradient: bool, latency: int) -> _Link:
+    def link(before: int, after: int, value: int) -> tuple[_Link, int, int]:
         periods = program.microbatch[after] // period - program.microbatch[before] // period
-        duration = int(durations[before])
-        return _Link(node(before), node(after), int(periods), edge, gradient, duration, latency)
+        edge = int(program.input_edges[value]) if value >= 0 else -1
+        gradient = value >= 0 and bool(program.input_gradient[value])
+        return _Link(node(before), node(after), int(periods), edge, gradient), before, value
 
-    links: list[_Link] = []
+    found: list[tuple[_Link, int, int]] = []
     for place in wanted.tolist():
         operation = int(operations[place])
         previous = int(operations[place - 1]) if place else operation
         if previous != operation and program.rank[previous] == program.rank[operation]:
-            held = -1 if sent is None else int(sent[previous])
-            edge = int(program.input_edges[held]) if held >= 0 else -1
-            gradient = held >= 0 and bool(program.input_gradient[held])
-            latency = int(latencies[held]) if held >= 0 else 0
-            links.append(link(previous, operation, edge, gradient=gradient, latency=latency))
+            found.append(link(previous, operation, -1 if sent is None else int(sent[previous])))
         for i in range(program.input_offsets[operation], program.input_offsets[operation + 1]):
             source = int(program.inputs[i])
             if in_phase[source]:
-                edge, gradient = int(program.input_edges[i]), bool(program.input_gradient[i])
-                links.append(
-                    link(source, operation, edge, gradient=gradient, latency=int(latencies[i]))
-                )
-    return sorted(links)
+                found.append(link(source, operation, i))
+    found.sort()
+    return _Links(
+        tuple(one for one, _, _ in found),
+        np.array([before for _, before, _ in found], dtype=np.int64),
+        np.array([value for _, _, value in found], dtype=np.int64),
+    )

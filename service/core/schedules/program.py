@@ -1,14 +1,29 @@
 """A schedule as arrays without durations: who runs what, in which order, waiting for whom."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from service.core.schedules.order_costs import OrderCosts
 
-__all__ = ["OpKind", "PairMode", "Program", "RecomputeMode", "StageEdge", "operation_label"]
+__all__ = [
+    "OpKind",
+    "PairMode",
+    "Program",
+    "RecomputeMode",
+    "StageEdge",
+    "kept_with_program",
+    "operation_label",
+]
+
+Extra = ParamSpec("Extra")
+T = TypeVar("T")
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -73,7 +88,7 @@ def operation_label(kind: OpKind, own: tuple[int, int], backward: tuple[int, int
     return f"{own[0]}F{own[1]}&{backward[0]}B{backward[1]}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Program:
     """All operations of one iteration, rank after rank, each rank in execution order.
 
@@ -130,3 +145,25 @@ class Program:
             (int(self.stage[operation]), int(self.microbatch[operation])),
             (int(self.backward_stage[operation]), int(self.backward_microbatch[operation])),
         )
+
+
+def kept_with_program(
+    find: Callable[Concatenate[Program, Extra], T],
+) -> Callable[Concatenate[Program, Extra], T]:
+    """A function whose results are kept for as long as the program they were found for.
+
+    For what follows from an order alone, whatever its operations take: plans that share a program
+    then share it too. Further arguments are positional and hashable; results are not changed.
+    """
+    kept: WeakKeyDictionary[Program, dict[tuple[object, ...], T]] = WeakKeyDictionary()
+
+    @wraps(find)
+    def found(program: Program, /, *args: Extra.args, **kwargs: Extra.kwargs) -> T:
+        of_program = kept.get(program)
+        if of_program is None:
+            of_program = kept[program] = {}
+        if args not in of_program:
+            of_program[args] = find(program, *args, **kwargs)
+        return of_program[args]
+
+    return found

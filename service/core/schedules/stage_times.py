@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.schedules.program import OpKind, Program
+from service.core.schedules.program import OpKind, Program, kept_with_program
 
 __all__ = [
     "StageSequence",
@@ -122,6 +122,7 @@ class StageTimes:
         return found
 
 
+@kept_with_program
 def operation_kinds(program: Program) -> tuple[OpKind, ...]:
     """The kinds that the program runs, in the order of their numbers."""
     counts = np.bincount(program.kind, minlength=len(OpKind))

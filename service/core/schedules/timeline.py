@@ -1,5 +1,6 @@
 """A program with its times, simulated once: what every view of a plan's timeline reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,11 +8,11 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import Program
-from service.core.schedules.simulate import Run, last_sends
+from service.core.schedules.simulate import Run, last_sends, simulate
 from service.core.schedules.stage_times import StageTimes, operation_durations, stage_work
 from service.core.schedules.transfers import TransferMode, Transfers
 
-__all__ = ["Timeline", "simulate_timeline", "simulate_transfers"]
+__all__ = ["Timeline", "simulate_timeline", "simulate_together", "simulate_transfers"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -152,8 +153,45 @@ def simulate_transfers(program: Program, times: StageTimes, transfers: Transfers
     takes any time: nothing could be said of utilisation then.
     """
     durations = operation_durations(program, times)
-    latencies = transfers.latencies(program)
     run = transfers.run(program, durations)
+    return _timeline(program, times, transfers, durations, transfers.latencies(program), run)
+
+
+def simulate_together(
+    program: Program, cases: Sequence[tuple[StageTimes, Transfers]]
+) -> list[Timeline]:
+    """The timelines of one program with several times and transfers, in one call of the kernel.
+
+    Each is the one that `simulate_transfers` makes; where links have queues, or modes differ, they
+    are made one by one. Raises as that does when any of them is refused.
+    """
+    modes = {transfers.mode for _, transfers in cases}
+    if len(cases) == 1 or len(modes) > 1 or any(given.links is not None for _, given in cases):
+        return [simulate_transfers(program, times, transfers) for times, transfers in cases]
+    durations = np.stack([operation_durations(program, times) for times, _ in cases])
+    latencies = np.stack([transfers.latencies(program) for _, transfers in cases])
+    runs = simulate(program, durations, latencies, blocking=cases[0][1].holds_senders)
+    return [
+        _timeline(
+            program,
+            times,
+            transfers,
+            durations[row],
+            latencies[row],
+            Run(runs.start[row], runs.end[row], runs.binding[row]),
+        )
+        for row, (times, transfers) in enumerate(cases)
+    ]
+
+
+def _timeline(
+    program: Program,
+    times: StageTimes,
+    transfers: Transfers,
+    durations: Int64Array,
+    latencies: Int64Array,
+    run: Run,
+) -> Timeline:
     if not durations.any():
         detail = "at least one operation takes time; got zero everywhere"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)])
