@@ -21,12 +21,12 @@ from service.api.schemas.live_activations import LiveActivationsAnswer, live_act
 from service.api.schemas.requests import PlanRequest
 from service.app.ports import Scope
 from service.app.pricing import Priced, calculate
-from service.core.estimates.estimate import cadence_left_out, plan_live_activations
+from service.core.estimates.cadence import cadence_left_out, plan_cadence
+from service.core.estimates.estimate import plan_live_activations
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import transfer_exposure
 from service.core.plans.plan import Statement
 from service.core.schedules.bubble import measure_bubble
-from service.core.schedules.cadence import measure_cadence
 from service.web.access import needs
 from service.web.openapi import EXAMPLE
 
@@ -80,8 +80,8 @@ def _calculation(
 
 
 def _cadence(simulated: SimulatedPlan) -> Terms:
-    cadence = measure_cadence(simulated.timeline)
-    return cadence_terms(simulated, cadence), cadence_left_out(cadence)
+    cadence = plan_cadence(simulated)
+    return cadence_terms(simulated, cadence), cadence_left_out(simulated, cadence)
 
 
 def _bubble(simulated: SimulatedPlan) -> Terms:

@@ -26,13 +26,13 @@ from service.app.estimates import EstimateOutcome, EstimateQuestion
 from service.app.idempotency import Answer, Record
 from service.app.ports import Scope
 from service.app.pricing import Priced, price
+from service.core.estimates.cadence import plan_cadence
 from service.core.estimates.estimate import (
     Estimate,
     other_microbatch_counts,
     plan_live_activations,
 )
 from service.core.schedules.bubble import measure_bubble
-from service.core.schedules.cadence import measure_cadence
 from service.core.schedules.selection import Selection
 from service.core.schedules.slack import measure_slack
 from service.formats.chrome_trace import chrome_trace
@@ -211,7 +211,7 @@ def _timeline_route(
 
 
 def _draw_json(priced: Priced, digest: str, selection: Selection) -> bytes:
-    return msgspec.json.encode(timeline_answer(digest, priced.simulated.timeline, selection))
+    return msgspec.json.encode(timeline_answer(digest, priced.simulated, selection))
 
 
 def _draw_csv(priced: Priced, _digest: str, selection: Selection) -> bytes:
@@ -226,7 +226,7 @@ def _draw_svg(priced: Priced, _digest: str, selection: Selection) -> bytes:
         selection,
         bubble=measure_bubble(timeline),
         live=plan_live_activations(priced.simulated),
-        cadence=measure_cadence(timeline),
+        cadence=plan_cadence(priced.simulated),
         effects=counts or (),
     ).encode()
 
@@ -239,7 +239,8 @@ def _draw_text(priced: Priced, _digest: str, selection: Selection) -> bytes:
 
 def _draw_trace(priced: Priced, _digest: str, selection: Selection) -> bytes:
     timeline = priced.simulated.timeline
-    return chrome_trace(timeline, selection, slack=measure_slack(timeline))
+    names = [link.name for link in priced.simulated.links]
+    return chrome_trace(timeline, selection, slack=measure_slack(timeline), links=names)
 
 
 estimate_routes = (

@@ -16,9 +16,11 @@ from service.api.schemas.sensitivities import (
 )
 from service.app.ports import Scope
 from service.app.pricing import Priced, calculate
+from service.core.plans import statements
 from service.core.schedules.critical_path import find_critical_path
 from service.core.schedules.gains import exact_gains
 from service.core.schedules.sensitivity import measure_sensitivity
+from service.core.schedules.transfers import TransferMode
 from service.web.access import needs
 from service.web.openapi import EXAMPLE
 
@@ -53,20 +55,25 @@ async def sensitivities(
 ) -> Response[bytes]:
     """Derivatives of the makespan by stage and transfer, and the exact gain of each given change.
 
-    A derivative bounds what a faster operation gains. The exact gain comes from the same timeline
-    run again with the change, every rank's order held fixed; each change is tried alone.
+    A derivative bounds what a faster operation gains; there is none in link mode. The exact gain
+    comes from the same timeline run again with the change, every rank's order held fixed; each
+    change is tried alone.
     """
 
     def render(priced: Priced) -> bytes:
         timeline = priced.simulated.timeline
         path = find_critical_path(timeline)
+        queues = timeline.mode is TransferMode.LINK
         terms = sensitivities_terms(
             timeline,
-            measure_sensitivity(timeline, path),
+            None if queues else measure_sensitivity(timeline, path),
             data,
             exact_gains(timeline, path, core_changes(data)),
         )
-        return msgspec.json.encode(answer(SensitivitiesAnswer, terms, priced))
+        left_out = (statements.SENSITIVITY,) if queues else ()
+        return msgspec.json.encode(
+            answer(SensitivitiesAnswer, terms, priced, also_left_out=left_out)
+        )
 
     content = await calculate(
         services, plan_question(data), patched_plan, render, replays=len(data.changes)

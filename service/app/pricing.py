@@ -5,7 +5,7 @@ function of what was read. A large plan is never handled on the event loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -92,13 +92,17 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A pinned plan and what its references mean; nothing computed yet."""
+    """A pinned plan and what its references mean; nothing computed yet.
+
+    `replays` says how often it will be simulated beyond what an estimate does.
+    """
 
     pinned: Pinned
     plan: Plan
     topology: Expansion | None
     model: Model | None
     profile: Profile | None
+    replays: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,7 +276,9 @@ def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
             )
         except InvalidInput as error:
             outcomes[index] = error
-    runs = simulate_plans(list(resolved.values()))
+    runs = simulate_plans(
+        list(resolved.values()), replays=max((one.replays for one in prepared), default=0)
+    )
     for index, run in zip(resolved, runs, strict=True):
         outcomes[index] = (
             run
@@ -299,6 +305,6 @@ async def calculate(
 
     `replays` says how often `render` simulates the plan again beyond what an estimate does.
     """
-    prepared = await prepare(services, question, decode, replays=replays)
+    prepared = replace(await prepare(services, question, decode, replays=replays), replays=replays)
     with services.observer.span("price"):
         return await services.executor.run(lambda: render(price(prepared)))

@@ -1,9 +1,10 @@
 """A timeline in the Chrome trace event format, which Perfetto and chrome://tracing open.
 
-Three groups of lanes: what each rank runs, what each rank waits for, and the transfers of each
-boundary and direction. An arrow leads from the operation that was waited for to the one that
-waited. Times are microseconds on a grid of nanoseconds, the finest that viewers keep: on it slices
-of one lane meet and never overlap, for viewers drop what overlaps.
+Groups of lanes: what each rank runs, what each rank waits for, the transfers of each boundary and
+direction, and what each link carries where links have queues. An arrow leads from the operation
+that was waited for to the one that waited. Times are microseconds on a grid of nanoseconds, the
+finest that viewers keep: on it slices of one lane meet and never overlap, for viewers drop what
+overlaps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.schedules.link_use import count_intervals, intervals_of
 from service.core.schedules.program import OpKind
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.slack import Slack
+from service.core.schedules.stage_times import input_microbatches
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.waits import operation_waits
 from service.core.units import to_seconds
@@ -33,40 +36,54 @@ Event = dict[str, Any]
 MAX_TRACED = 100_000
 
 # Processes are the groups of lanes. No id is 0, which viewers take for the idle process or thread.
-_RANKS, _WAITS, _TRANSFERS = 1, 2, 3
-_GROUPS = {_RANKS: "ranks", _WAITS: "waits", _TRANSFERS: "transfers"}
+_RANKS, _WAITS, _TRANSFERS, _LINKS = 1, 2, 3, 4
+_GROUPS = {_RANKS: "ranks", _WAITS: "waits", _TRANSFERS: "transfers", _LINKS: "links"}
 
 _PICOSECONDS_PER_NANOSECOND = 1_000
 
 
 def chrome_trace(
-    timeline: Timeline, selection: Selection = EVERYTHING, *, slack: Slack | None = None
+    timeline: Timeline,
+    selection: Selection = EVERYTHING,
+    *,
+    slack: Slack | None = None,
+    links: Sequence[str] = (),
 ) -> bytes:
     """The selected operations as a JSON object of trace events, one event a line.
 
     Each operation is a complete event named by stage, kind and microbatch (`2B7`) in the lane of
     its rank, with these as arguments, what its start waited for, and its slack where that is given.
     In lanes of their own stand the waits before the selected operations (fill and drain beside a
-    rank's first and last), and the transfers that they received and that took time. Where an
-    operation waited for one of another rank and both are selected, a flow joins them.
+    rank's first and last, and the time for which a rank is held by what it sends), the transfers
+    that they received and that took time, and where links have queues what each link carried of the
+    selected messages; `links` are the names by number. Where an operation waited for one of another
+    rank and both are selected, a flow joins them.
 
-    Raises `InvalidInput` when that makes more than `MAX_TRACED` operations and transfers.
+    Raises `InvalidInput` when that makes more than `MAX_TRACED` operations, transfers and intervals
+    on links.
     """
     program = timeline.program
     chosen = selection.operations(timeline)
     received = int(np.diff(program.input_offsets)[chosen].sum())
-    if len(chosen) + received > MAX_TRACED:
+    wanted = selection.messages(timeline)
+    carried = count_intervals(timeline, wanted)
+    if len(chosen) + received + carried > MAX_TRACED:
+        what, numbers = "operations and transfers", f"{len(chosen)} and {received}"
+        if carried:
+            what = "operations, transfers and intervals on links"
+            numbers = f"{len(chosen)}, {received} and {carried}"
         detail = (
-            f"one trace holds {MAX_TRACED} operations and transfers; {len(chosen)} and {received} "
-            "are selected: choose ranks, microbatches or a time window"
+            f"one trace holds {MAX_TRACED} {what}; {numbers} are selected: choose ranks, "
+            "microbatches or a time window"
         )
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, (), detail)])
     lanes = _Lanes(program.ranks)
     events = chain(
-        lanes.metadata(selection.shown_ranks(timeline)),
+        lanes.metadata(selection.shown_ranks(timeline), with_links=carried > 0),
         _operations(timeline, lanes, chosen, slack),
         _waits(timeline, lanes, chosen),
         _transfers(timeline, lanes, chosen),
+        _links(timeline, lanes, wanted, selection.window(timeline), links),
     )
     encode = msgspec.json.Encoder().encode
     about = {
@@ -95,9 +112,14 @@ class _Lanes:
     def transfer(self, number: int) -> int:
         return 1 + 2 * self.ranks + number
 
-    def metadata(self, shown: Sequence[int]) -> Iterator[Event]:
-        """Names of the groups and of the lanes of these ranks; transfers name theirs as needed."""
+    def link(self, number: int) -> int:
+        return self.transfer(MAX_TRACED + number)
+
+    def metadata(self, shown: Sequence[int], *, with_links: bool) -> Iterator[Event]:
+        """Names of the groups and of the lanes of these ranks; the others name theirs as needed."""
         for group, name in _GROUPS.items():
+            if group == _LINKS and not with_links:
+                continue
             yield _metadata("process_name", group, args={"name": name})
             yield _metadata("process_sort_index", group, args={"sort_index": group})
         for rank in shown:
@@ -145,7 +167,10 @@ def _waits(timeline: Timeline, lanes: _Lanes, chosen: Int64Array) -> Iterator[Ev
     """The gap before each operation, and what is before the first and after the last of a rank."""
     program, run = timeline.program, timeline.run
     start, end = _nanoseconds(run.start), _nanoseconds(run.end)
-    sent = _nanoseconds(run.start - operation_waits(timeline).transfer)
+    waits = operation_waits(timeline)
+    sent = _nanoseconds(run.start - waits.transfer)
+    queued = _nanoseconds(run.start - waits.transfer - waits.contention)
+    released = _nanoseconds(timeline.released)
     makespan = int(end.max())
     for operation in chosen.tolist():
         rank = int(program.rank[operation])
@@ -154,13 +179,16 @@ def _waits(timeline: Timeline, lanes: _Lanes, chosen: Int64Array) -> Iterator[Ev
         if operation == first:
             spans.append(("fill", 0, int(start[operation])))
         else:
-            spans.append(("dependency wait", int(end[operation - 1]), int(sent[operation])))
+            begin = int(released[operation - 1])
+            spans.append(("dependency wait", begin, int(queued[operation])))
+            spans.append(("contention wait", int(queued[operation]), int(sent[operation])))
             spans.append(("transfer wait", int(sent[operation]), int(start[operation])))
+        spans.append(("send", int(end[operation]), int(released[operation])))
         if operation == stop - 1:
-            spans.append(("drain", int(end[operation]), makespan))
+            spans.append(("drain", int(released[operation]), makespan))
         for name, begin, until in spans:
             if until > begin:
-                place = "after" if name == "drain" else "before"
+                place = "after" if name in ("drain", "send") else "before"
                 args = {place: timeline.label(operation)}
                 yield _slice(_WAITS, lanes.wait(rank), name, "wait", begin, until, args)
 
@@ -170,7 +198,7 @@ def _transfers(timeline: Timeline, lanes: _Lanes, chosen: Int64Array) -> Iterato
     program, run = timeline.program, timeline.run
     consumers = np.repeat(np.arange(program.operations), np.diff(program.input_offsets))
     sent = run.end[program.inputs]
-    start, end = _nanoseconds(sent), _nanoseconds(sent + timeline.latencies)
+    start, end = _nanoseconds(sent), _nanoseconds(timeline.arrival)
     shown = np.flatnonzero(_selected(timeline, chosen)[consumers] & (end > start))
     crossing = 2 * program.input_edges + program.input_gradient
     shown = shown[np.lexsort((start[shown], crossing[shown]))]
@@ -207,6 +235,45 @@ def _transfers(timeline: Timeline, lanes: _Lanes, chosen: Int64Array) -> Iterato
                 },
             )
         named += max(rows) + 1
+
+
+def _links(
+    timeline: Timeline,
+    lanes: _Lanes,
+    wanted: npt.NDArray[np.bool_],
+    window: tuple[int, int],
+    names: Sequence[str],
+) -> Iterator[Event]:
+    """What each link carried of the wanted messages in the window, in a lane of its own."""
+    program = timeline.program
+    found = intervals_of(timeline, wanted)
+    start, end = _nanoseconds(found.start), _nanoseconds(found.end)
+    shown = np.flatnonzero((found.end > window[0]) & (found.start < window[1]) & (end > start))
+    shown = shown[np.argsort(found.link[shown], kind="stable")]
+    microbatches = input_microbatches(program)
+    for link, rows in groupby(shown.tolist(), lambda row: int(found.link[row])):
+        lane = lanes.link(link)
+        yield from _lane_name(_LINKS, lane, names[link] if names else f"link {link}")
+        for row in rows:
+            number = int(found.input[row])
+            edge, gradient = (
+                program.stage_edges[program.input_edges[number]],
+                bool(program.input_gradient[number]),
+            )
+            yield _slice(
+                _LINKS,
+                lane,
+                timeline.label(int(program.inputs[number])),
+                "link",
+                int(start[row]),
+                int(end[row]),
+                {
+                    "source_stage": edge.target if gradient else edge.source,
+                    "target_stage": edge.source if gradient else edge.target,
+                    "direction": "backward" if gradient else "forward",
+                    "microbatch": int(microbatches[number]),
+                },
+            )
 
 
 def _rows(starts: Sequence[int], ends: Sequence[int]) -> list[int]:

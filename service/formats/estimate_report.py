@@ -11,6 +11,7 @@ from service.core.amounts import Amount, largest, smallest
 from service.core.estimates.estimate import Estimate
 from service.core.estimates.iteration import throughput
 from service.core.plans.plan import Boundary, RankPair, Statement
+from service.core.schedules.transfers import TransferMode
 from service.core.topology.paths import PhysicalPath
 from service.formats.time_units import readable_time
 
@@ -101,15 +102,21 @@ def _layers(layers: Sequence[str]) -> str:
     return f"{layers[0]} .. {layers[-1]} ({len(layers)})"
 
 
+# What a rank's time has besides, where transfers are charged for more than their latency.
+_EXTRA_WAITS = {TransferMode.BLOCKING: "send", TransferMode.LINK: "contention\nwait"}
+
+
 def _ranks(estimate: Estimate) -> Table:
+    mode = estimate.simulated.timeline.mode
     table = _table(
         "\nBubble and peak live activations: where each rank's time goes",
         "rank",
         "busy",
         "fill",
         "drain",
-        "dependency wait",
-        "transfer wait",
+        "dependency\nwait",
+        "transfer\nwait",
+        *([_EXTRA_WAITS[mode]] if mode in _EXTRA_WAITS else []),
         "utilisation",
         "peak",
         "peak bytes",
@@ -122,6 +129,7 @@ def _ranks(estimate: Estimate) -> Table:
             readable_time(rank.drain),
             readable_time(rank.dependency_wait),
             readable_time(rank.transfer_wait),
+            *([readable_time(rank.send or rank.contention_wait)] if mode in _EXTRA_WAITS else []),
             f"{rank.utilisation:.2%}",
             str(live.peak_activations),
             "unknown" if live.peak_bytes is None else _readable_bytes(live.peak_bytes),
@@ -216,7 +224,8 @@ def _iteration(estimate: Estimate) -> Table:
         table.add_row("from empty to drained", readable_time(bubble.makespan), predicted)
     table.add_row("ideal, no idle time", readable_time(bubble.ideal), "")
     for bound in estimate.lower_bounds:
-        note = "" if bound.mode == "latency" else "only where links have a capacity"
+        of_links = bound.mode == "latency" or estimate.simulated.timeline.mode is TransferMode.LINK
+        note = "" if of_links else "only where links have a capacity"
         if bound.picoseconds > estimate.iteration:
             note = "above the prediction: not feasible on these links"
         table.add_row(f"lower bound: {bound.name}", readable_time(bound.picoseconds), note)
@@ -224,8 +233,10 @@ def _iteration(estimate: Estimate) -> Table:
         ("structure (fill and drain)", bubble.excess.structural),
         ("unequal stages", bubble.excess.imbalance),
         ("transfers", bubble.excess.transfer),
+        ("queues on links", bubble.excess.contention),
     ):
-        table.add_row(f"above ideal for {name}", readable_time(excess), "")
+        if excess or name != "queues on links":
+            table.add_row(f"above ideal for {name}", readable_time(excess), "")
     table.add_row("cadence, lower bound", readable_time(cadence.bound), "a microbatch")
     if cadence.steady is not None:
         steady = readable_time(cadence.steady.per_microbatch)

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from service.app.pricing import Priced
 from service.core.plans.plan import Placed, ResolvedPlan, Statement
+from service.core.schedules.transfers import TransferMode
 
 __all__ = [
     "Context",
@@ -79,6 +80,9 @@ class Context(msgspec.Struct, kw_only=True, frozen=True):
         str, Meta(description="Version of the cost model; the same inputs under it repeat exactly.")
     ]
     pins: Annotated[list[Pin], Meta(description="Stored documents this answer used.")]
+    transfer_mode: Annotated[
+        TransferMode, Meta(description="How transfers were charged, as asked for or by default.")
+    ]
     workload: WorkloadOut
     placement: Annotated[list[PlacedRank], Meta(description="Every rank, resolved.")]
     assumptions: Annotated[
@@ -136,6 +140,7 @@ def answer(
     resolved = priced.resolved
     context = Context(
         model_version=priced.model_version,
+        transfer_mode=resolved.transfer_mode,
         pins=[
             Pin(kind=pin.kind.value, reference=pin.reference, digest=pin.digest)
             for pin in (priced.pins if names_plan else priced.prepared.pinned.pins)

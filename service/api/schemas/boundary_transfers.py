@@ -15,13 +15,12 @@ from service.api.schemas.ranges import (
     same_bytes,
     seconds_ranges,
 )
+from service.api.schemas.shared_links import SharedLink, shared_link_terms
 from service.core.amounts import Amount, Spread, combine
-from service.core.estimates.bounds import boundary_transfers as pinned_transfers
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure
 from service.core.plans.plan import Boundary, CrossingTensor, RankPair
 from service.core.schedules.program import StageEdge
-from service.core.topology.bounds import Transfer, link_loads
 from service.core.topology.paths import PhysicalPath
 from service.core.units import to_seconds
 
@@ -34,7 +33,6 @@ __all__ = [
     "PairDirection",
     "PairOut",
     "PathOut",
-    "SharedLink",
     "TensorOut",
     "boundary_transfers_terms",
 ]
@@ -138,33 +136,16 @@ class BoundaryDirection(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
         ),
     ]
     hidden_seconds: Annotated[float, Meta(ge=0, description="Transfer time that delayed nobody.")]
-    seconds_ranges: SecondsRanges = msgspec.UNSET
-    bytes_ranges: BytesRanges = msgspec.UNSET
-
-
-class SharedLink(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A directed link that several rank pairs use; in `latency` mode nobody waits for it."""
-
-    link: str
-    kind: str
-    bandwidth_bytes_per_second: Annotated[float, Meta(gt=0)]
-    pairs: Annotated[
-        list[str], Meta(description="sender->receiver of each user, as ranks: 3->4 or back, 4->3.")
-    ]
-    bytes_per_microbatch: Annotated[
-        int | Unset, Meta(description="All users together; absent when microbatches differ.")
-    ] = msgspec.UNSET
-    bytes_per_iteration: Annotated[
-        int | Unset, Meta(description="All users together; absent when microbatches are alike.")
-    ] = msgspec.UNSET
-    lower_bound_seconds: Annotated[
+    queued_seconds: Annotated[
         float,
         Meta(
             ge=0,
-            description="Least time this link needs for one microbatch of all users; the mean when "
-            "microbatches differ.",
+            description="Of exposed and hidden together, what passed behind others on links; 0 but "
+            "in `link` mode.",
         ),
     ]
+    seconds_ranges: SecondsRanges = msgspec.UNSET
+    bytes_ranges: BytesRanges = msgspec.UNSET
 
 
 class BoundaryOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -215,7 +196,7 @@ def boundary_transfers_terms(
         boundaries=[
             _boundary(boundary, by_edge, simulated) for boundary in simulated.resolved.boundaries
         ],
-        shared_links=_shared_links(simulated),
+        shared_links=shared_link_terms(simulated),
     )
 
 
@@ -301,6 +282,7 @@ def _direction(
         messages_per_second=messages / makespan,
         exposed_seconds=to_seconds(exposure.exposed_picoseconds),
         hidden_seconds=to_seconds(exposure.hidden_picoseconds),
+        queued_seconds=to_seconds(exposure.queued_picoseconds),
         seconds_ranges=seconds_ranges(**times),
         bytes_ranges=bytes_ranges(bytes=spread(size)),
     )
@@ -355,38 +337,6 @@ def _path(path: PhysicalPath | None) -> PathOut | Unset:
         latency_seconds=path.latency_seconds,
         equal_cost_alternatives=path.equal_cost_alternatives,
     )
-
-
-def _shared_links(simulated: SimulatedPlan) -> list[SharedLink]:
-    """Directed links that more than one sender and receiver use, for one microbatch of each."""
-    pinned = pinned_transfers(simulated)
-    program, sizes = simulated.timeline.program, simulated.resolved.sizes
-    alike = all(isinstance(sent.message_bytes, int) for sent in pinned)
-    # One microbatch in each direction at a time.
-    of_iteration = 1 if alike else program.microbatches // program.directions
-    loads = link_loads(
-        [
-            Transfer(
-                sent.path,
-                sent.message_bytes
-                if alike and isinstance(sent.message_bytes, int)
-                else sizes.spread(sent.message_bytes, sent.direction, program.directions).total,
-            )
-            for sent in pinned
-        ]
-    )
-    return [
-        SharedLink(
-            link=load.link.name,
-            kind=load.link.kind.value,
-            bandwidth_bytes_per_second=load.link.bandwidth_bytes_per_second,
-            pairs=[pinned[number].ranks for number in load.transfers],
-            bytes_per_microbatch=load.total_bytes if alike else msgspec.UNSET,
-            bytes_per_iteration=msgspec.UNSET if alike else load.total_bytes,
-            lower_bound_seconds=load.lower_bound_seconds / of_iteration,
-        )
-        for load in loads.shared
-    ]
 
 
 def _or_unset(value: T | None) -> T | Unset:

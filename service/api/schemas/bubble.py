@@ -21,12 +21,14 @@ class BubbleRank(msgspec.Struct, kw_only=True, frozen=True):
     rank: Annotated[int, Meta(ge=0, description="Pipeline rank.")]
     utilisation_fraction: Annotated[float, Meta(ge=0, le=1)]
     busy_seconds: Annotated[float, Meta(ge=0)]
-    send_seconds: Annotated[float, Meta(ge=0, description="Own time spent sending; 0 here.")]
+    send_seconds: Annotated[
+        float, Meta(ge=0, description="Held by what it sends, in `blocking` mode.")
+    ]
     fill_seconds: Annotated[float, Meta(ge=0, description="Before the first operation.")]
     drain_seconds: Annotated[float, Meta(ge=0, description="After the last operation.")]
     dependency_wait_seconds: Annotated[float, Meta(ge=0)]
     transfer_wait_seconds: Annotated[float, Meta(ge=0)]
-    contention_wait_seconds: Annotated[float, Meta(ge=0, description="Queueing; 0 here.")]
+    contention_wait_seconds: Annotated[float, Meta(ge=0, description="For links, in `link` mode.")]
 
 
 class ClosedForm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -79,7 +81,9 @@ class Bubble(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ]
     imbalance_seconds: Annotated[float, Meta(description="Added by unequal stages.")]
     transfer_seconds: Annotated[float, Meta(description="Added by transfers.")]
-    contention_seconds: Annotated[float, Meta(description="Added by queues on links; 0 here.")]
+    contention_seconds: Annotated[
+        float, Meta(description="Added by queues on links, in `link` mode.")
+    ]
     split_sequence: Annotated[
         list[str],
         Meta(description="The order of the replays; another order splits differently."),

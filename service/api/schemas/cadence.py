@@ -85,7 +85,12 @@ class SteadyPhase(msgspec.Struct, kw_only=True, frozen=True):
 
     kinds: Annotated[list[str], Meta(description="Kinds of operations that run in this phase.")]
     seconds_per_microbatch: Annotated[float, Meta(ge=0)]
-    cycle: Annotated[list[CycleStep], Meta(description="No cycle of waits is slower.")]
+    cycle: Annotated[
+        list[CycleStep],
+        Meta(
+            description="No cycle of waits is slower. Empty in `link` mode, where queues have none."
+        ),
+    ]
 
 
 class Cadence(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -100,15 +105,18 @@ class Cadence(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         Meta(
             ge=0,
             description="Lower bound of the cadence: the work of the busiest rank, on average over "
-            "the directions of a two-way schedule.",
+            "the directions of a two-way schedule; in `link` mode that of the busiest link, at its "
+            "nominal bandwidth, where it has more.",
         ),
     ]
+    bound_set_by: Annotated[str, Meta(description="The rank or the link.", examples=["rank 2"])]
     steady_seconds: Annotated[
         float | msgspec.UnsetType,
         Meta(
             description=(
                 "Predicted seconds that each further microbatch adds once the pipeline is full: "
-                "the maximum cycle mean of the order, transfers included. Phases that follow one "
+                "the maximum cycle mean of the order, transfers included, and in `link` mode that "
+                "of a long simulated iteration once it repeats itself. Phases that follow one "
                 "another add up. Absent when the phases need not follow one another, for an order "
                 "that does not repeat itself, and for very many stages and boundaries."
             ),
@@ -137,6 +145,7 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
         stages=stages,
         slowest_stage=cadence.slowest_stage,
         bound_seconds=exact_seconds(cadence.bound),
+        bound_set_by=cadence.bound_by,
         steady_seconds=msgspec.UNSET if steady is None else exact_seconds(steady.per_microbatch),
         steady_phases=[] if steady is None else [_phase(phase) for phase in steady.phases],
     )

@@ -10,6 +10,7 @@ from service.api.schemas.answers import answer_type
 from service.api.schemas.boundary_transfers import BoundaryTransfers, boundary_transfers_terms
 from service.api.schemas.bubble import Bubble, bubble_terms
 from service.api.schemas.cadence import Cadence, cadence_terms
+from service.api.schemas.critical_path import CriticalPath, critical_path_terms
 from service.api.schemas.live_activations import LiveActivations, live_activations_terms
 from service.api.schemas.sensitivities import Sensitivity, sensitivity_terms
 from service.api.schemas.slack import Slack, slack_terms
@@ -17,28 +18,20 @@ from service.api.schemas.weight_versions import WeightVersions, weight_versions_
 from service.core.estimates.bounds import IterationBound
 from service.core.estimates.estimate import Estimate
 from service.core.estimates.iteration import throughput
-from service.core.schedules.critical_path import CriticalPath as CorePath
 from service.core.schedules.effects import MicrobatchEffect
-from service.core.schedules.timeline import Timeline
 from service.core.units import exact_seconds, to_seconds
 from service.formats.documents.plan import PlanDocument
 
 __all__ = [
-    "CriticalPath",
     "EstimateAnswer",
     "EstimateTerms",
     "LowerBoundOut",
     "MicrobatchCount",
-    "PathStep",
-    "PathTransferShare",
     "Verdict",
     "estimate_terms",
 ]
 
 Unset = msgspec.UnsetType
-
-# A path has about two steps a microbatch; what is cut off is still in the shares.
-MAX_PATH_STEPS = 2_000
 
 
 class LowerBoundOut(msgspec.Struct, kw_only=True, frozen=True):
@@ -67,36 +60,6 @@ class LowerBoundOut(msgspec.Struct, kw_only=True, frozen=True):
             )
         ),
     ]
-
-
-class PathStep(msgspec.Struct, kw_only=True, frozen=True):
-    """One operation of the critical path, after the transfer it waited for (0 when none)."""
-
-    kind: str
-    stage: Annotated[int, Meta(ge=0)]
-    microbatch: Annotated[int, Meta(ge=0)]
-    transfer_seconds: Annotated[float, Meta(ge=0)]
-    start_seconds: Annotated[float, Meta(ge=0)]
-    end_seconds: Annotated[float, Meta(ge=0)]
-
-
-class PathTransferShare(msgspec.Struct, kw_only=True, frozen=True):
-    """The part of the critical path spent in the transfers of one boundary and direction."""
-
-    source_stage: Annotated[int, Meta(ge=0)]
-    target_stage: Annotated[int, Meta(ge=0)]
-    direction: Annotated[str, Meta(description="forward or backward")]
-    seconds: Annotated[float, Meta(ge=0)]
-
-
-class CriticalPath(msgspec.Struct, kw_only=True, frozen=True):
-    """A chain of operations and transfers that sets the makespan; the shares add up to it."""
-
-    stage_seconds: Annotated[list[float], Meta(description="By stage.")]
-    kind_seconds: Annotated[dict[str, float], Meta(description="By kind of operation.")]
-    transfer_seconds: list[PathTransferShare]
-    step_count: Annotated[int, Meta(ge=1)]
-    steps: Annotated[list[PathStep], Meta(description="From time 0; the first 2000.")]
 
 
 class MicrobatchCount(msgspec.Struct, kw_only=True, frozen=True):
@@ -150,7 +113,10 @@ class EstimateTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     live_activations: LiveActivations
     critical_path: CriticalPath
     slack: Slack
-    sensitivity: Sensitivity
+    sensitivity: Annotated[
+        Sensitivity | Unset,
+        Meta(description="Absent in `link` mode: where transfers queue a slope bounds nothing."),
+    ] = msgspec.UNSET
     weight_versions: Annotated[
         WeightVersions | Unset,
         Meta(description="Absent when all microbatches of an iteration meet the same weights."),
@@ -188,9 +154,11 @@ def estimate_terms(
         bubble=bubble_terms(estimate.bubble),
         boundary_transfers=boundary_transfers_terms(simulated, estimate.transfers),
         live_activations=live_activations_terms(timeline, estimate.live),
-        critical_path=_critical_path(timeline, estimate.critical_path),
+        critical_path=critical_path_terms(simulated, estimate.critical_path),
         slack=slack_terms(estimate.slack),
-        sensitivity=sensitivity_terms(timeline, estimate.sensitivity),
+        sensitivity=msgspec.UNSET
+        if estimate.sensitivity is None
+        else sensitivity_terms(timeline, estimate.sensitivity),
         weight_versions=msgspec.UNSET
         if estimate.weight_versions is None
         else weight_versions_terms(estimate.weight_versions),
@@ -232,35 +200,6 @@ def _verdict(asserted: float, estimate: Estimate) -> Verdict:
         verdict = "not_below_prediction"
         detail = f"{asserted!r} s is not below the predicted {predicted!r} s"
     return Verdict(asserted_iteration_seconds=asserted, verdict=verdict, detail=detail)
-
-
-def _critical_path(timeline: Timeline, path: CorePath) -> CriticalPath:
-    edges = timeline.program.stage_edges
-    return CriticalPath(
-        stage_seconds=[to_seconds(share) for share in path.by_stage],
-        kind_seconds={kind.name.lower(): to_seconds(share) for kind, share in path.by_kind.items()},
-        transfer_seconds=[
-            PathTransferShare(
-                source_stage=edges[edge].source,
-                target_stage=edges[edge].target,
-                direction="backward" if gradient else "forward",
-                seconds=to_seconds(share),
-            )
-            for (edge, gradient), share in sorted(path.by_transfer.items())
-        ],
-        step_count=len(path.operations),
-        steps=[
-            PathStep(
-                kind=step.kind.name.lower(),
-                stage=step.stage,
-                microbatch=step.microbatch,
-                transfer_seconds=0.0 if step.after is None else to_seconds(step.after.latency),
-                start_seconds=to_seconds(step.start),
-                end_seconds=to_seconds(step.end),
-            )
-            for step in path.operations[:MAX_PATH_STEPS]
-        ],
-    )
 
 
 def _microbatch_count(effect: MicrobatchEffect) -> MicrobatchCount:

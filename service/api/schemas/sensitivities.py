@@ -189,11 +189,14 @@ class ChangeEffect(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     ] = UNSET
 
 
-class Sensitivities(msgspec.Struct, kw_only=True, frozen=True):
+class Sensitivities(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Derivatives of a plan's makespan, and the exact effect of each change in their order."""
 
     makespan_seconds: Annotated[float, Meta(ge=0, description="Of the plan without any change.")]
-    sensitivity: Sensitivity
+    sensitivity: Annotated[
+        Sensitivity | UnsetType,
+        Meta(description="Absent in `link` mode: where transfers queue a slope bounds nothing."),
+    ] = UNSET
     changes: list[ChangeEffect]
 
 
@@ -258,14 +261,14 @@ def sensitivity_terms(timeline: Timeline, sensitivity: CoreSensitivity) -> Sensi
 
 def sensitivities_terms(
     timeline: Timeline,
-    sensitivity: CoreSensitivity,
+    sensitivity: CoreSensitivity | None,
     request: SensitivitiesRequest,
     gains: tuple[Gain, ...],
 ) -> Sensitivities:
-    """The wire form of derivatives and exact gains, `gains` in the order of the changes."""
+    """The wire form of derivatives, if any, and exact gains, in the order of the changes."""
     return Sensitivities(
         makespan_seconds=to_seconds(timeline.makespan),
-        sensitivity=sensitivity_terms(timeline, sensitivity),
+        sensitivity=UNSET if sensitivity is None else sensitivity_terms(timeline, sensitivity),
         changes=[
             ChangeEffect(
                 change=change,

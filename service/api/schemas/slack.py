@@ -24,7 +24,7 @@ class OperationSlack(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Slack(msgspec.Struct, kw_only=True, frozen=True):
-    """Total slack with every rank's order held fixed.
+    """Total slack with every rank's order held fixed, and in `link` mode every link's.
 
     Each number holds for one operation alone; the operations of a chain share the chain's slack. An
     operation without slack is on a chain that sets the makespan.

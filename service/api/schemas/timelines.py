@@ -5,7 +5,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from service.api.schemas.link_use import TimelineLink, link_terms
 from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.estimates.simulation import SimulatedPlan
 from service.core.schedules.program import OpKind
 from service.core.schedules.selection import Selection
 from service.core.schedules.slack import measure_slack
@@ -67,6 +69,13 @@ class TimelineAnswer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
             )
         ),
     ]
+    links: Annotated[
+        list[TimelineLink] | msgspec.UnsetType,
+        Meta(
+            description="The links that carry any message of the selected microbatches from or to "
+            "the selected ranks in the selected time, in `link` mode."
+        ),
+    ] = msgspec.UNSET
 
 
 def timeline_selection(
@@ -97,8 +106,9 @@ def check_size(timeline: Timeline, selection: Selection) -> None:
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, (), detail)])
 
 
-def timeline_answer(digest: str, timeline: Timeline, selection: Selection) -> TimelineAnswer:
-    """The wire form of the selected part of a timeline."""
+def timeline_answer(digest: str, simulated: SimulatedPlan, selection: Selection) -> TimelineAnswer:
+    """The wire form of the selected part of a plan's timeline."""
+    timeline = simulated.timeline
     program, run = timeline.program, timeline.run
     chosen = selection.operations(timeline)
     pairs = OpKind.FORWARD_BACKWARD in operation_kinds(program)
@@ -122,4 +132,5 @@ def timeline_answer(digest: str, timeline: Timeline, selection: Selection) -> Ti
         end_seconds=all_to_seconds(run.end[chosen]),
         slack_seconds=all_to_seconds(slack),
         waited_for=[timeline.waited_for(operation) for operation in chosen.tolist()],
+        links=link_terms(simulated, selection) if simulated.links else msgspec.UNSET,
     )

@@ -3,16 +3,32 @@
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from service.core.amounts import Amount
 from service.core.estimates.iteration import is_drained
+from service.core.estimates.links import link_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
-from service.core.schedules.bounds import LowerBound, makespan_lower_bounds
+from service.core.plans.plan import TransferOrigin
+from service.core.schedules.bounds import LinkWork, LowerBound, makespan_lower_bounds
 from service.core.schedules.program import OpKind
-from service.core.topology.bounds import Transfer, link_loads
+from service.core.schedules.transfers import TransferMode
+from service.core.topology.bounds import LinkLoad, LinkLoads, Transfer, link_loads
 from service.core.topology.paths import PhysicalPath
-from service.core.units import PICOSECONDS_PER_SECOND, to_seconds
+from service.core.units import to_seconds
 
-__all__ = ["IterationBound", "PinnedTransfer", "boundary_transfers", "iteration_lower_bounds"]
+__all__ = [
+    "IterationBound",
+    "PinnedTransfer",
+    "boundary_transfers",
+    "cadence_link_bound",
+    "iteration_lower_bounds",
+]
+
+_ON_LINKS = (
+    "every transfer keeps to its pinned path",
+    "transfers whose time the plan states occupy no link",
+)
 
 # Through fused pairs a chain goes from microbatch to microbatch, and can be very long.
 _SHOWN_STEPS = 40
@@ -40,13 +56,14 @@ class PinnedTransfer:
     """What one rank sends another for a microbatch, over their pinned path.
 
     `ranks` names sender and receiver, `3->4`; gradients go the other way, `4->3`. `direction` is
-    that of the microbatches in a schedule of two.
+    that of the microbatches in a schedule of two. `given` says that the plan states its time.
     """
 
     ranks: str
     path: PhysicalPath
     message_bytes: Amount
     direction: int
+    given: bool
 
 
 def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ...]:
@@ -56,38 +73,32 @@ def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ..
     wait for its first microbatch to come or its last one to leave.
     """
     boundaries, sizes = simulated.resolved.boundaries, simulated.resolved.sizes
+    loads = _loads(simulated)
     of_schedule = makespan_lower_bounds(
         simulated.timeline.program,
         simulated.timeline.times,
         sizes.table([boundary.forward_bound_picoseconds for boundary in boundaries]),
         sizes.table([boundary.backward_bound_picoseconds for boundary in boundaries]),
+        links=_link_work(simulated, loads),
     )
     on_paths = any(pair.forward_path for boundary in boundaries for pair in boundary.pairs)
     bounds = [
         IterationBound(
             name=bound.name,
             picoseconds=bound.picoseconds,
-            mode="latency",
+            mode="latency" if bound.link is None else "link",
             routing="any" if bound.name == "busiest_device" or not on_paths else "pinned",
             witness=_witness(bound, simulated),
-            assumes=bound.assumes,
+            assumes=bound.assumes if bound.link is None else (*bound.assumes, *_ON_LINKS),
         )
         for bound in of_schedule
         if is_drained(simulated) or bound.name == "busiest_device"
     ]
-    directions = simulated.timeline.program.directions
-    loads = link_loads(
-        [
-            Transfer(sent.path, sizes.spread(sent.message_bytes, sent.direction, directions).total)
-            for sent in boundary_transfers(simulated)
-        ]
-    )
     if loads.binding is not None:
-        seconds = loads.lower_bound_seconds
         bounds.append(
             IterationBound(
                 name="busiest_link",
-                picoseconds=round(Fraction(seconds) * PICOSECONDS_PER_SECOND),
+                picoseconds=_least(loads.binding),
                 mode="link",
                 routing="pinned",
                 witness=(
@@ -95,12 +106,55 @@ def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ..
                     f"bytes at {loads.binding.link.bandwidth_bytes_per_second:g} bytes/s"
                 ),
                 assumes=(
-                    "every transfer keeps to its pinned path",
                     "a link carries no more than its nominal bandwidth in each direction",
+                    *_ON_LINKS,
                 ),
             )
         )
     return tuple(bounds)
+
+
+def cadence_link_bound(simulated: SimulatedPlan) -> tuple[Fraction, str] | None:
+    """What the busiest link is occupied for one microbatch at least (ps), and its name.
+
+    Only in link mode, and only where any link is used.
+    """
+    if simulated.timeline.mode is not TransferMode.LINK:
+        return None
+    binding = _loads(simulated).binding
+    if binding is None:
+        return None
+    rate = binding.link.bandwidth_bytes_per_second
+    whole = link_picoseconds(binding.total_bytes, rate)
+    return whole / simulated.timeline.program.microbatches, binding.link.name
+
+
+def _loads(simulated: SimulatedPlan) -> LinkLoads:
+    """What each link carries over the iteration, but for transfers whose time the plan states."""
+    sizes, directions = simulated.resolved.sizes, simulated.timeline.program.directions
+    return link_loads(
+        [
+            Transfer(sent.path, sizes.spread(sent.message_bytes, sent.direction, directions).total)
+            for sent in boundary_transfers(simulated)
+            if not sent.given
+        ]
+    )
+
+
+def _least(load: LinkLoad) -> int:
+    """Whole picoseconds that the link is occupied at least; rounded down."""
+    return int(link_picoseconds(load.total_bytes, load.link.bandwidth_bytes_per_second))
+
+
+def _link_work(simulated: SimulatedPlan, loads: LinkLoads) -> LinkWork | None:
+    transfers, program = simulated.timeline.transfers, simulated.timeline.program
+    if transfers.links is None:
+        return None
+    numbers = {link.name: number for number, link in enumerate(simulated.links)}
+    picoseconds = np.zeros(len(simulated.links), dtype=np.int64)
+    for load in loads.loads:
+        picoseconds[numbers[load.link.name]] = _least(load)
+    return LinkWork(picoseconds, transfers.kinds(program), transfers.links.bundles)
 
 
 def boundary_transfers(simulated: SimulatedPlan) -> list[PinnedTransfer]:
@@ -119,7 +173,13 @@ def boundary_transfers(simulated: SimulatedPlan) -> list[PinnedTransfer]:
                     )
                 )
             transfers += [
-                PinnedTransfer(f"{sender}->{receiver}", path, size, boundary.direction)
+                PinnedTransfer(
+                    f"{sender}->{receiver}",
+                    path,
+                    size,
+                    boundary.direction,
+                    given=boundary.origin is TransferOrigin.GIVEN,
+                )
                 for sender, receiver, path, size in ways
                 if path is not None and size
             ]
@@ -130,11 +190,14 @@ def _witness(bound: LowerBound, simulated: SimulatedPlan) -> str:
     if bound.chain:
         return _chain(bound, alike=simulated.resolved.sizes.count == 1)
     microbatches = simulated.resolved.plan.workload.microbatches
-    text = f"rank {bound.rank} works on {microbatches} microbatches"
+    if bound.link is None:
+        text, what = f"rank {bound.rank} works on {microbatches} microbatches", "operation"
+    else:
+        text, what = f"{simulated.links[bound.link].name} carries all of its messages", "message"
     if bound.head or bound.tail:
         text += (
-            f", after at least {to_seconds(bound.head)!r} s before its first operation and with "
-            f"at least {to_seconds(bound.tail)!r} s after its last"
+            f", after at least {to_seconds(bound.head)!r} s before its first {what} and with at "
+            f"least {to_seconds(bound.tail)!r} s after its last"
         )
     return text
 

@@ -7,24 +7,26 @@ from fractions import Fraction
 from service.core.errors import InvalidInput
 from service.core.estimates.activations import activation_deltas
 from service.core.estimates.bounds import IterationBound, iteration_lower_bounds
+from service.core.estimates.cadence import cadence_left_out, plan_cadence
 from service.core.estimates.iteration import is_drained, iteration_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.memory.live import LiveActivations, live_activations
+from service.core.plans import statements
 from service.core.plans.plan import Statement
 from service.core.plans.schedule import plan_family
 from service.core.schedules.bubble import Bubble, measure_bubbles
-from service.core.schedules.cadence import Cadence, measure_cadence
+from service.core.schedules.cadence import Cadence
 from service.core.schedules.critical_path import CriticalPath, find_critical_path
 from service.core.schedules.effects import MicrobatchEffect, effects_of_all
 from service.core.schedules.program import Program
 from service.core.schedules.sensitivity import Sensitivity, measure_sensitivity
 from service.core.schedules.slack import Slack, measure_slack
+from service.core.schedules.transfers import TransferMode
 from service.core.schedules.weight_versions import RankVersions, weight_versions
 
 __all__ = [
     "Estimate",
-    "cadence_left_out",
     "estimate_plan",
     "estimate_plans",
     "other_microbatch_counts",
@@ -41,8 +43,9 @@ class Estimate:
     """All terms of one plan.
 
     `iteration` is in picoseconds. `weight_versions` is None where all microbatches of an iteration
-    meet the same weights. `other_microbatch_counts` is None where the count fixes the size, where
-    microbatches differ, and where the pipeline is never drained.
+    meet the same weights. `sensitivity` is None in link mode. `other_microbatch_counts` is None
+    where the count fixes the size, where microbatches differ, and where the pipeline is never
+    drained.
     """
 
     simulated: SimulatedPlan
@@ -55,7 +58,7 @@ class Estimate:
     lower_bounds: tuple[IterationBound, ...]
     critical_path: CriticalPath
     slack: Slack
-    sensitivity: Sensitivity
+    sensitivity: Sensitivity | None
     other_microbatch_counts: tuple[MicrobatchEffect, ...] | None
     not_represented: tuple[Statement, ...]
 
@@ -98,7 +101,8 @@ def _estimates(simulated: Sequence[SimulatedPlan]) -> list[Estimate | InvalidInp
 def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> Estimate:
     resolved = simulated.resolved
     timeline = simulated.timeline
-    cadence = measure_cadence(timeline)
+    cadence = plan_cadence(simulated)
+    queues = timeline.mode is TransferMode.LINK
     path = find_critical_path(timeline)
     effects, counts_left_out = counts
     update = plan_family(resolved.plan).update
@@ -113,9 +117,13 @@ def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> 
         lower_bounds=iteration_lower_bounds(simulated),
         critical_path=path,
         slack=measure_slack(timeline),
-        sensitivity=measure_sensitivity(timeline, path),
+        sensitivity=None if queues else measure_sensitivity(timeline, path),
         other_microbatch_counts=effects,
-        not_represented=(*cadence_left_out(cadence), *counts_left_out),
+        not_represented=(
+            *cadence_left_out(simulated, cadence),
+            *((statements.SENSITIVITY,) if queues else ()),
+            *counts_left_out,
+        ),
     )
 
 
@@ -169,18 +177,6 @@ def _fixed_count(simulated: SimulatedPlan) -> OtherCounts | None:
 
 def _counts_left_out(detail: str) -> tuple[Statement, ...]:
     return (Statement("other_microbatch_counts", detail),)
-
-
-def cadence_left_out(cadence: Cadence) -> tuple[Statement, ...]:
-    """What an answer must say when the pace of the steady state is absent."""
-    if cadence.steady is not None:
-        return ()
-    detail = (
-        "the pace of the steady state: the order or the sizes of the microbatches do not repeat "
-        "themselves, the slowest stages of two phases need not follow one another, or the stages "
-        "and boundaries are too many"
-    )
-    return (Statement("steady_cadence", detail),)
 
 
 def plan_live_activations(simulated: SimulatedPlan) -> tuple[LiveActivations, ...]:

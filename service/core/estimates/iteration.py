@@ -6,6 +6,7 @@ from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.schedule import plan_family
 from service.core.schedules.cadence import Cadence
+from service.core.schedules.transfers import TransferMode
 from service.core.units import PICOSECONDS_PER_SECOND
 
 __all__ = ["is_drained", "iteration_picoseconds", "throughput"]
@@ -27,6 +28,13 @@ def iteration_picoseconds(simulated: SimulatedPlan, cadence: Cadence) -> Fractio
     if is_drained(simulated):
         return Fraction(simulated.timeline.makespan)
     if cadence.steady is None:
+        if simulated.timeline.mode is TransferMode.LINK:
+            detail = (
+                "the pipeline is never drained, and with queues on links no steady pace was found: "
+                "use latency or blocking mode, or a drained schedule"
+            )
+            path = ("schedule", "transfer_mode")
+            raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, path, detail)])
         detail = (
             "the pace of so many stages, with microbatches that differ until the end, is not "
             "searched for: use fewer, or a drained schedule"

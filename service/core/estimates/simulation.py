@@ -8,7 +8,9 @@ import numpy.typing as npt
 
 from service.core.errors import InvalidInput
 from service.core.estimates.activations import activation_deltas
+from service.core.estimates.links import plan_links
 from service.core.estimates.order_costs import order_costs
+from service.core.estimates.work import link_work
 from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import has_backward, pair_mode, plan_family, plan_shape
 from service.core.schedules.build import build_program
@@ -17,6 +19,7 @@ from service.core.schedules.program import OpKind, Program, RecomputeMode
 from service.core.schedules.stage_times import StageTimes, operation_kinds
 from service.core.schedules.timeline import Timeline, simulate_together
 from service.core.schedules.transfers import TransferMode, Transfers
+from service.core.topology.cluster import Link
 
 __all__ = ["SimulatedPlan", "represented", "simulate_plan", "simulate_plans"]
 
@@ -25,10 +28,14 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedPlan:
-    """A resolved plan and one run of its schedule; every projection reads these two."""
+    """A resolved plan and one run of its schedule; every projection reads these two.
+
+    `links` are those of the timeline by their numbers, none but in link mode.
+    """
 
     resolved: ResolvedPlan
     timeline: Timeline
+    links: tuple[Link, ...] = ()
 
     @property
     def has_backward(self) -> bool:
@@ -36,19 +43,23 @@ class SimulatedPlan:
         return has_backward(self.resolved.plan)
 
 
-def simulate_plan(resolved: ResolvedPlan) -> SimulatedPlan:
-    """Build (or find) the plan's program and run it once, transfers charged as latencies.
+def simulate_plan(resolved: ResolvedPlan, *, replays: int = 0) -> SimulatedPlan:
+    """Build (or find) the plan's program and run it once in the plan's transfer mode.
 
     All replicas run the same times, so one pipeline stands for them. Raises `InvalidInput` for a
-    schedule that is not legal with these counts, and for times the kernel can't represent.
+    schedule that is not legal with these counts, and for times the kernel can't represent, and
+    `WorkBudgetExceeded` where queues on links are too much work; `replays` are further runs that a
+    request asks for.
     """
-    (outcome,) = simulate_plans([resolved])
+    (outcome,) = simulate_plans([resolved], replays=replays)
     if isinstance(outcome, InvalidInput):
         raise outcome
     return outcome
 
 
-def simulate_plans(resolved: Sequence[ResolvedPlan]) -> list[SimulatedPlan | InvalidInput]:
+def simulate_plans(
+    resolved: Sequence[ResolvedPlan], *, replays: int = 0
+) -> list[SimulatedPlan | InvalidInput]:
     """Each plan run once, or what is wrong with it; plans that share a program are run together."""
     outcomes: dict[int, SimulatedPlan | InvalidInput] = {}
     of_program: dict[Program, list[int]] = {}
@@ -58,24 +69,30 @@ def simulate_plans(resolved: Sequence[ResolvedPlan]) -> list[SimulatedPlan | Inv
         except InvalidInput as error:
             outcomes[index] = error
     for program, members in of_program.items():
-        together = _timelines(program, [resolved[index] for index in members])
+        together = _timelines(program, [resolved[index] for index in members], replays)
         outcomes |= zip(members, together, strict=True)
     return [outcomes[index] for index in range(len(resolved))]
 
 
 def _timelines(
-    program: Program, resolved: Sequence[ResolvedPlan]
+    program: Program, resolved: Sequence[ResolvedPlan], replays: int
 ) -> list[SimulatedPlan | InvalidInput]:
     try:
-        timelines = simulate_together(
-            program, [(_stage_times(one), _transfers(one)) for one in resolved]
-        )
+        charged = [_charged(one) for one in resolved]
+        for transfers, _ in charged:
+            link_work(transfers, program, replays=replays).check()
+        times = [_stage_times(one) for one in resolved]
+        cases = [(time, transfers) for time, (transfers, _) in zip(times, charged, strict=True)]
+        timelines = simulate_together(program, cases)
     except InvalidInput as error:
         if len(resolved) == 1:
             return [error]
         # Which of them it was is found by running each alone.
-        return [outcome for one in resolved for outcome in _timelines(program, [one])]
-    return [SimulatedPlan(one, timeline) for one, timeline in zip(resolved, timelines, strict=True)]
+        return [outcome for one in resolved for outcome in _timelines(program, [one], replays)]
+    return [
+        SimulatedPlan(one, timeline, links)
+        for one, timeline, (_, links) in zip(resolved, timelines, charged, strict=True)
+    ]
 
 
 def _program(resolved: ResolvedPlan) -> Program:
@@ -83,9 +100,9 @@ def _program(resolved: ResolvedPlan) -> Program:
     edges = tuple(boundary.edge for boundary in resolved.boundaries)
     costs = None
     if plan_family(plan).follows_costs:
-        times, transfers = _stage_times(resolved), _transfers(resolved)
-        both_ways = transfers.forward, transfers.backward
-        costs = order_costs(edges, times, both_ways, activation_deltas(resolved))
+        # Whatever the mode, an order is made for transfers that are alone on their links.
+        both_ways = _both_ways(resolved)
+        costs = order_costs(edges, _stage_times(resolved), both_ways, activation_deltas(resolved))
     return build_program(
         plan.schedule.kind,
         plan.degrees.pipeline,
@@ -101,10 +118,18 @@ def _program(resolved: ResolvedPlan) -> Program:
     )
 
 
-def _transfers(resolved: ResolvedPlan) -> Transfers:
+def _charged(resolved: ResolvedPlan) -> tuple[Transfers, tuple[Link, ...]]:
+    """The transfers in the plan's mode, and the links that they are over."""
+    if resolved.transfer_mode is TransferMode.LINK:
+        found = plan_links(resolved)
+        return Transfers.over_links(found.transfers), found.links
+    return Transfers(resolved.transfer_mode, *_both_ways(resolved)), ()
+
+
+def _both_ways(resolved: ResolvedPlan) -> tuple[Int64Array, Int64Array]:
+    """Picoseconds of each boundary's slowest rank pair alone."""
     table = resolved.sizes.table
-    return Transfers(
-        TransferMode.LATENCY,
+    return (
         table([boundary.forward_picoseconds for boundary in resolved.boundaries]),
         table([boundary.backward_picoseconds for boundary in resolved.boundaries]),
     )
@@ -151,7 +176,18 @@ def represented(simulated: SimulatedPlan) -> tuple[Statement, ...]:
     if OpKind.FORWARD_BACKWARD in kinds:
         how += ", fused pairs as one"
     operations = f"{', '.join(names)} of every microbatch on every stage, {how}"
-    transfers = "each boundary's transfer delays its consumer by its latency and holds nobody"
+    transfers = {
+        TransferMode.LATENCY: (
+            "each boundary's transfer delays its consumer by its latency and holds nobody"
+        ),
+        TransferMode.BLOCKING: (
+            "each boundary's transfer delays its consumer by its latency and holds its sender"
+        ),
+        TransferMode.LINK: (
+            "each boundary's transfer occupies the links of its rank pairs, on which transfers of "
+            "all boundaries, ways and replicas queue, and delays its consumer"
+        ),
+    }[simulated.timeline.mode]
     return (
         Statement(
             "operations", f"{operations} in the order of {simulated.timeline.program.schedule}"

@@ -15,9 +15,10 @@ __all__ = ["TransferExposure", "transfer_exposure"]
 class TransferExposure:
     """One direction of one boundary over the whole iteration, in picoseconds.
 
-    `exposed` is the delay of consumers that the transfers themselves cause: how much earlier each
-    consuming operation would have started had the transfer it waited for been instantaneous, all
-    else as it was. `hidden` is the rest of the transfer time.
+    `total` is from each producer's end to the arrival of its value, and `queued` the part of it
+    spent behind others on links. `exposed` is the delay of consumers that the transfers themselves
+    cause: how much earlier each consuming operation would have started had the transfer it waited
+    for been instantaneous, all else as it was. `hidden` is the rest of the total.
     """
 
     edge: StageEdge
@@ -25,6 +26,7 @@ class TransferExposure:
     messages: int
     total_picoseconds: int
     exposed_picoseconds: int
+    queued_picoseconds: int = 0
 
     @property
     def hidden_picoseconds(self) -> int:
@@ -41,7 +43,9 @@ def transfer_exposure(timeline: Timeline) -> tuple[TransferExposure, ...]:
     group = 2 * program.input_edges.astype(np.int64) + is_backward
     groups = 2 * len(program.stage_edges)
     messages = np.bincount(group, minlength=groups)
-    total = _sums(group, groups, timeline.latencies)
+    queueing = timeline.queueing
+    total = _sums(group, groups, timeline.latencies + queueing)
+    queued = _sums(group, groups, queueing)
     exposed = _sums(group, groups, _exposed(timeline, consumers))
     return tuple(
         TransferExposure(
@@ -50,6 +54,7 @@ def transfer_exposure(timeline: Timeline) -> tuple[TransferExposure, ...]:
             messages=int(messages[number]),
             total_picoseconds=int(total[number]),
             exposed_picoseconds=int(exposed[number]),
+            queued_picoseconds=int(queued[number]),
         )
         for number in np.flatnonzero(messages).tolist()
     )
@@ -73,9 +78,9 @@ def _exposed(timeline: Timeline, consumers: npt.NDArray[np.int64]) -> npt.NDArra
     produced = run.end[program.inputs]
     binds = run.binding[consumers] == np.arange(len(program.inputs))
     # When each input would be there with the binding transfer, and it alone, instantaneous.
-    arrival = np.where(binds, produced, produced + timeline.latencies)
+    arrival = np.where(binds, produced, timeline.arrival)
     start = np.zeros(program.operations, dtype=np.int64)
-    start[1:] = run.end[:-1]
+    start[1:] = timeline.released[:-1]
     start[program.rank_offsets[:-1]] = 0
     np.maximum.at(start, consumers, arrival)
     bound = np.flatnonzero(binds)

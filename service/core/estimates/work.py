@@ -9,9 +9,19 @@ from service.core.plans.plan import Plan
 from service.core.plans.schedule import plan_family, plan_shape
 from service.core.plans.workload import given_lists
 from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
+from service.core.schedules.program import Program
 from service.core.schedules.shape import Backward
+from service.core.schedules.simulated_pace import LINK_VISITS
+from service.core.schedules.transfers import TransferMode, Transfers
 
-__all__ = ["BATCH_WORK_BUDGET", "INLINE_WORK_BUDGET", "Work", "check_batch", "work_of"]
+__all__ = [
+    "BATCH_WORK_BUDGET",
+    "INLINE_WORK_BUDGET",
+    "Work",
+    "check_batch",
+    "link_work",
+    "work_of",
+]
 
 # What one request may ask for and be answered at once, in operation-runs: a few seconds of one
 # core at the most, building the program included.
@@ -42,6 +52,11 @@ _PATH_OPERATIONS = 4_000
 # To place a rank and to write it into the answer costs as much as simulating so many operations.
 _RANK_OPERATIONS = 200
 
+# With queues on links: the timeline, two other microbatch counts, one pass for the slack, rounded
+# up. An operation and its messages are two events, which cost about ten times what they do without.
+_LINK_RUNS = 6
+_LINK_RUN_COST = 2
+
 # An order that is made by trying is made for three numbers of microbatches, together 3.5 times the
 # operations, so about four times; four of its passes cost about as much as a run with its share of
 # all that is read off it. So a pass counts once.
@@ -56,7 +71,8 @@ _PRICED_OPERATIONS = 100
 class Work:
     """`operations` of one iteration, simulated `runs` times, and what comes beside them.
 
-    `listed` are numbers by microbatch, `priced` sizes of messages that differ among them.
+    `listed` are numbers by microbatch, `priced` sizes of messages that differ among them, `turns`
+    what `link_work` counts.
     """
 
     operations: int
@@ -67,6 +83,7 @@ class Work:
     ranks: int = 0
     listed: int = 0
     priced: int = 0
+    turns: int = 0
 
     @property
     def total(self) -> int:
@@ -79,6 +96,7 @@ class Work:
             + self.ranks * _RANK_OPERATIONS
             + self.listed * _LISTED_OPERATIONS
             + self.priced * _PRICED_OPERATIONS
+            + self.turns
         )
 
     def check(self, budget: int = INLINE_WORK_BUDGET) -> None:
@@ -110,6 +128,11 @@ class Work:
                 self.listed * _LISTED_OPERATIONS + self.priced * _PRICED_OPERATIONS,
                 ("workload", "microbatches"),
                 f"{self.listed} listed numbers, {self.priced} sizes of messages: let fewer differ",
+            ),
+            (
+                self.turns,
+                ("schedule", "transfer_mode"),
+                f"{self.turns} for the turns of messages on links: use latency mode or fewer ranks",
             ),
         ]
         _, path, what = max(parts)
@@ -158,9 +181,11 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
         steady = lead * family.directions + _STEADY_PERIODS * period
     replicas = degrees.tensor * degrees.context * degrees.data
     pairs = (stages - 1) * family.directions * replicas
+    queues = plan.topology is not None and plan.schedule.transfer_mode in (None, TransferMode.LINK)
+    link_runs = _LINK_RUN_COST * (_LINK_RUNS + replays) if queues else 0
     return Work(
         operations=operations,
-        runs=_RUNS + replays + family.passes,
+        runs=_RUNS + replays + family.passes + link_runs,
         steady_operations=stages * steady * kinds,
         paths=0 if plan.topology is None else 2 * pairs,
         path_steps=operations // degrees.pipeline,
@@ -169,6 +194,20 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
         listed=sum(listed),
         priced=0 if plan.topology is None else 2 * pairs * _message_sizes(plan),
     )
+
+
+def link_work(transfers: Transfers, program: Program, *, replays: int = 0) -> Work:
+    """What the turns of messages on links add to `work_of`, once it is known who uses which link.
+
+    Each run serves every message on each of its links. The long iteration in which the pace of the
+    steady state is looked for is bounded by itself.
+    """
+    if transfers.links is None:
+        return Work(0, 0)
+    kinds = transfers.kinds(program)
+    links = transfers.links
+    served, every = (int(b.sizes[kinds].sum()) for b in (links.served, links.bundles))
+    return Work(0, 0, turns=((_LINK_RUNS + replays) * served + every) // LINK_VISITS)
 
 
 def _message_sizes(plan: Plan) -> int:

@@ -10,6 +10,7 @@ from service.core.plans.workload import resolve_batch, size_classes
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
 from service.core.schedules.program import RecomputeMode
+from service.core.schedules.transfers import TransferMode
 
 __all__ = ["check_form", "check_plan"]
 
@@ -67,6 +68,11 @@ def check_form(plan: Plan) -> list[Fault]:
     if plan.placement.devices is not None and plan.topology is None:
         detail = "devices are those of a topology: name one in `topology`"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("topology",), detail))
+    if plan.schedule.transfer_mode is TransferMode.LINK and plan.topology is None:
+        detail = (
+            "link mode needs links: name the topology they are in, or use latency or blocking mode"
+        )
+        faults.append(Fault(FaultCode.MISSING_FIELD, ("schedule", "transfer_mode"), detail))
     return faults
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from service.core.amounts import Amount, SizeClasses
 from service.core.models.cuts import CrossingTensor, SkipRouting
 from service.core.schedules.program import PairMode, StageEdge
+from service.core.schedules.transfers import TransferMode
 from service.core.topology.paths import PhysicalPath
 
 __all__ = [
@@ -146,7 +147,7 @@ class Schedule:
 
     kind: str
     chunks_per_rank: int = 1
-    transfer_mode: str = "latency"
+    transfer_mode: TransferMode | None = None  # None: link where links are known, else latency
     recompute_before_gradient: bool = False
     group_size: int | None = None  # microbatches of a group; None: the schedule's own
     pair_mode: PairMode | None = None  # None: fused where stages say how long pairs take
@@ -292,6 +293,7 @@ class ResolvedPlan:
     """
 
     plan: Plan
+    transfer_mode: TransferMode
     sizes: SizeClasses
     stages: tuple[ResolvedStage, ...]
     boundaries: tuple[Boundary, ...]

@@ -11,11 +11,13 @@ from service.core.plans.plan import Statement
 __all__ = [
     "ACTIVATION_BUFFERS",
     "BACKWARD_IGNORED",
+    "BLOCKING_SENDS",
     "CONTENTION",
     "CONTEXT_COMMUNICATION",
     "DATA_PARALLEL_REDUCTION",
     "DRAINED_RUN",
     "FUSED_PAIRS_SUMMED",
+    "LINK_QUEUES",
     "LOADER_TIME",
     "LOADS_AT_EACH_STAGE",
     "MEMORY",
@@ -25,6 +27,8 @@ __all__ = [
     "PINNED_PATHS",
     "RECOMPUTE_IGNORED",
     "RECOMPUTE_TRANSIENT",
+    "SENSITIVITY",
+    "SLACK_KEEPS_QUEUES",
     "TENSOR_COMMUNICATION",
     "TWO_COPIES",
     "TWO_COPIES_REDUCTION",
@@ -46,12 +50,17 @@ __all__ = [
     "nominal_bandwidth",
     "order_for_times",
     "tokens_unknown",
+    "transfers_without_links",
     "zero_transfers",
 ]
 
 # Assumptions.
 BACKWARD_IGNORED = Statement(
     "backward_ignored", "the schedule runs forwards only; no backward is counted"
+)
+BLOCKING_SENDS = Statement(
+    "blocking_sends",
+    "a rank goes on only when the last of what its operation sends has arrived (blocking mode)",
 )
 DRAINED_RUN = Statement(
     "drained_run",
@@ -62,6 +71,13 @@ DRAINED_RUN = Statement(
 FUSED_PAIRS_SUMMED = Statement(
     "fused_pairs_summed",
     "a fused pair takes as long as its forward and its backward together: no stage says otherwise",
+)
+LINK_QUEUES = Statement(
+    "link_queues",
+    "a transfer is what all rank pairs of its boundary send for one microbatch, all at once: it "
+    "queues on each link by itself, first in, first out, at the link's effective bandwidth, and "
+    "arrives the greatest latency of its pairs after the last of them is free; the two directions "
+    "of a link are apart",
 )
 LOADS_AT_EACH_STAGE = Statement(
     "loads_at_each_stage",
@@ -77,6 +93,9 @@ ONE_CHUNK = Statement(
     "chunks_per_rank is 1, so nothing is interleaved: with 2 or more, a rank holds several stages",
 )
 RECOMPUTE_IGNORED = Statement("recompute_ignored", "without a backward nothing is computed again")
+SLACK_KEEPS_QUEUES = Statement(
+    "slack_keeps_queues", "slack holds what each link serves in the sequence in which it did"
+)
 TWO_COPIES = Statement(
     "two_copies",
     "each stage lives on two ranks, one a direction, and serves every other microbatch on each",
@@ -93,7 +112,7 @@ ACTIVATION_BUFFERS = Statement(
     "memory inside an operation",
 )
 CONTENTION = Statement(
-    "contention", "transfers that share a link do not slow each other (latency mode)"
+    "contention", "transfers that share a link do not slow each other: link mode queues them"
 )
 CONTEXT_COMMUNICATION = Statement(
     "context_communication",
@@ -110,6 +129,11 @@ PHYSICAL_PATHS = Statement(
 )
 RECOMPUTE_TRANSIENT = Statement(
     "recompute_transient", "activations alive only between a recomputation and its backward"
+)
+SENSITIVITY = Statement(
+    "sensitivity",
+    "derivatives of the makespan: where transfers queue on links, less work may lengthen it, so a "
+    "slope bounds nothing; /v1/sensitivities gives exact gains",
 )
 TENSOR_COMMUNICATION = Statement(
     "tensor_communication",
@@ -258,6 +282,15 @@ def order_for_times(limit: int, *, bytes_known: bool) -> Statement:
 def tokens_unknown(missing: Sequence[str]) -> Statement:
     """Not represented: tokens per second."""
     return Statement("tokens_per_second", f"tokens per second: without {' and '.join(missing)}")
+
+
+def transfers_without_links(boundaries: int) -> Statement:
+    """Assumption: a transfer whose time is given, or that has no path, occupies no link."""
+    over = _count(boundaries, "boundary", "boundaries")
+    return Statement(
+        "transfers_without_links",
+        f"transfers over {over} take the time that is given for them, or none, and occupy no link",
+    )
 
 
 def zero_transfers(boundaries: int, *, bytes_known: bool) -> Statement:

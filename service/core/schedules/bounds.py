@@ -9,17 +9,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from service.core.schedules.bundles import Bundles
 from service.core.schedules.dependencies import Dependencies, program_dependencies
 from service.core.schedules.kernels import longest_ways
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.stage_times import StageTimes, operation_durations
 
-__all__ = ["BoundStep", "LowerBound", "makespan_lower_bounds"]
+__all__ = ["BoundStep", "LinkWork", "LowerBound", "makespan_lower_bounds"]
 
 Int64Array = npt.NDArray[np.int64]
 
 _RANK = "a rank runs one operation at a time"
 _DATA = "an operation starts after what it needs"
+_LINK = "a link carries no more than its nominal bandwidth in each direction"
 _TRANSFER = "a value crosses between ranks in no less than the stated transfer time"
 
 
@@ -37,18 +39,32 @@ class BoundStep:
 class LowerBound:
     """A lower bound of the makespan in picoseconds.
 
-    `rank` is the rank it rests on, if it is one; `chain` operations that wait for one another, if
-    it is that; `head` and `tail` what comes at least before the rank's first operation and after
-    its last, in picoseconds. `assumes` names the resources.
+    `rank` or `link` is what it rests on, if it is one; `chain` operations that wait for one
+    another, if it is that; `head` and `tail` what comes at least before the first operation of the
+    rank, or message of the link, and after its last, in picoseconds. `assumes` names the resources.
     """
 
     name: str
     picoseconds: int
     assumes: tuple[str, ...]
     rank: int | None = None
+    link: int | None = None
     chain: tuple[BoundStep, ...] = ()
     head: int = 0
     tail: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkWork:
+    """What links carry over the iteration, at nominal capacity.
+
+    `picoseconds` is (links,), and `kinds` (inputs,) says which of `bundles` each input is, of which
+    only the links count here.
+    """
+
+    picoseconds: Int64Array
+    kinds: npt.NDArray[np.int32]
+    bundles: Bundles
 
 
 def makespan_lower_bounds(
@@ -56,6 +72,8 @@ def makespan_lower_bounds(
     times: StageTimes,
     forward_transfers: npt.ArrayLike,
     backward_transfers: npt.ArrayLike,
+    *,
+    links: LinkWork | None = None,
 ) -> tuple[LowerBound, ...]:
     """Lower bounds of the makespan, whatever the order of the operations on each rank.
 
@@ -69,6 +87,9 @@ def makespan_lower_bounds(
     - `busiest_device`: all work of the rank that has most.
     - `busiest_device_with_path`: for a rank, the least that comes before its first operation, its
       work, and the least that comes after whichever operation is its last; the greatest over ranks.
+    - `busiest_link_with_path`, given `links`: for a link, the least that comes before the first
+      value it carries is made, all it carries, and the least that comes after whichever value is
+      its last has crossed; the greatest over links. Latencies are no part of it.
     """
     ways = _ways(program, times, forward_transfers, backward_transfers)
     starts = program.rank_offsets[:-1]
@@ -78,6 +99,7 @@ def makespan_lower_bounds(
     busiest = int(work.argmax())
     between = int((heads + work + tails).argmax())
     last = int((ways.start + ways.durations).argmax())
+    of_link = [] if links is None else _busiest_link(program, ways, links)
     return (
         LowerBound(
             "dependency_path",
@@ -94,6 +116,7 @@ def makespan_lower_bounds(
             head=int(heads[between]),
             tail=int(tails[between]),
         ),
+        *of_link,
     )
 
 
@@ -136,6 +159,37 @@ def _ways(
     start, after = np.empty((2, program.operations), dtype=np.int64)
     longest_ways(program.order, needs.offsets, needs.before, gaps, durations, start, after)
     return _Ways(needs, gaps, durations, start, after)
+
+
+def _busiest_link(program: Program, ways: _Ways, links: LinkWork) -> list[LowerBound]:
+    """The greatest over links of what comes before them, their work, and what comes after."""
+    used = np.flatnonzero(links.picoseconds)
+    if not len(used):
+        return []
+    most = np.iinfo(np.int64).max
+    consumers = np.repeat(np.arange(program.operations), np.diff(program.input_offsets))
+    of_kind = np.full((2, links.bundles.kinds), most)
+    made = (ways.start + ways.durations)[program.inputs]
+    np.minimum.at(of_kind[0], links.kinds, made)
+    np.minimum.at(of_kind[1], links.kinds, (ways.durations + ways.after)[consumers])
+    of_link = np.full((2, links.bundles.links), most)
+    kind = np.repeat(np.arange(links.bundles.kinds), links.bundles.sizes)
+    for way in (0, 1):
+        np.minimum.at(of_link[way], links.bundles.link, of_kind[way, kind])
+    heads, tails = of_link[:, used]
+    busiest = int((heads + links.picoseconds[used] + tails).argmax())
+    link = int(used[busiest])
+    head, tail = int(heads[busiest]), int(tails[busiest])
+    return [
+        LowerBound(
+            "busiest_link_with_path",
+            head + int(links.picoseconds[link]) + tail,
+            (_LINK, _DATA),
+            link=link,
+            head=head,
+            tail=tail,
+        )
+    ]
 
 
 def _chain(ways: _Ways, last: int) -> list[int]:

@@ -122,6 +122,7 @@ class Cadence:
     slowest_stage: int
     bound: Fraction
     steady: SteadyState | None
+    bound_by: str  # what sets the bound: `rank 2`, or the name of a link
 
 
 def measure_cadence(timeline: Timeline) -> Cadence:
@@ -140,6 +141,7 @@ def measure_cadence(timeline: Timeline) -> Cadence:
     backward = _spreads(program, times.backward if kinds & _BACKWARDS else none)
     recompute = _spreads(program, times.recompute if OpKind.RECOMPUTE in kinds else none)
     of_work = _spreads(program, work)
+    bound, busiest = _bound(timeline)
     return Cadence(
         stages=tuple(
             StageCadence(
@@ -153,8 +155,9 @@ def measure_cadence(timeline: Timeline) -> Cadence:
             for stage, ranks in enumerate(program.stage_ranks.T.tolist())
         ),
         slowest_stage=int(work.sum(axis=1).argmax()),
-        bound=_bound(timeline),
+        bound=bound,
         steady=_steady_state(timeline),
+        bound_by=f"rank {busiest}",
     )
 
 
@@ -168,8 +171,10 @@ def _spreads(program: Program, times: Int64Array) -> list[Spread]:
     ]
 
 
-def _bound(timeline: Timeline) -> Fraction:
+def _bound(timeline: Timeline) -> tuple[Fraction, int]:
     """The most that one rank does for a microbatch, on average over them and the directions.
+
+    And the rank, the first of equals.
 
     Of microbatches that are alike and whose forwards and backwards are all fused a rank runs pairs
     alone; whether that or no pair is quicker, nothing between the two is. Where they differ, each
@@ -199,7 +204,7 @@ def _bound(timeline: Timeline) -> Fraction:
                 )
                 for direction, ranks in enumerate(program.stage_ranks)
             )
-    return Fraction(int(least.max()), program.microbatches)
+    return Fraction(int(least.max()), program.microbatches), int(least.argmax())
 
 
 def _rank_work(program: Program, of_stage: Int64Array, only: int | None = None) -> Int64Array:

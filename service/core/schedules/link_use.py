@@ -9,7 +9,14 @@ from service.core.schedules.event_kernels import link_intervals
 from service.core.schedules.link_run import ready_times, service_order
 from service.core.schedules.timeline import Timeline
 
-__all__ = ["LinkIntervals", "LinkService", "intervals_of", "link_busy", "service_of"]
+__all__ = [
+    "LinkIntervals",
+    "LinkService",
+    "count_intervals",
+    "intervals_of",
+    "link_busy",
+    "service_of",
+]
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -55,6 +62,14 @@ def link_busy(timeline: Timeline) -> Int64Array:
     return busy
 
 
+def count_intervals(timeline: Timeline, wanted: BoolArray) -> int:
+    """How many intervals `intervals_of` would give."""
+    links = timeline.transfers.links
+    if links is None:
+        return 0
+    return int(links.bundles.sizes[timeline.transfers.kinds(timeline.program)[wanted]].sum())
+
+
 def intervals_of(timeline: Timeline, wanted: BoolArray) -> LinkIntervals:
     """When each link was held by the inputs that `wanted` (inputs,) marks, as they were served."""
     links, queues = timeline.transfers.links, timeline.run.queues
@@ -63,7 +78,7 @@ def intervals_of(timeline: Timeline, wanted: BoolArray) -> LinkIntervals:
         return LinkIntervals(nothing.astype(np.int32), nothing, nothing, nothing)
     kinds = timeline.transfers.kinds(timeline.program)
     served = service_order(timeline.program, queues)
-    count = int(links.bundles.sizes[kinds[wanted]].sum())
+    count = count_intervals(timeline, wanted)
     link = np.empty(count, dtype=np.int32)
     bundle, start, end = np.empty((3, count), dtype=np.int64)
     link_intervals(

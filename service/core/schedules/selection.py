@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from service.core.schedules.stage_times import input_microbatches
 from service.core.schedules.timeline import Timeline
 
 __all__ = ["EVERYTHING", "Selection"]
@@ -45,7 +46,7 @@ class Selection:
             wanted |= self._includes(program.backward_microbatch)
         return wanted
 
-    def _includes(self, microbatch: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    def _includes(self, microbatch: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         wanted = np.ones(len(microbatch), dtype=np.bool_)
         if self.first_microbatch is not None:
             wanted &= microbatch >= self.first_microbatch
@@ -67,6 +68,24 @@ class Selection:
         if self.end is not None:
             wanted &= timeline.run.start < self.end
         return np.flatnonzero(wanted)
+
+    def messages(self, timeline: Timeline) -> npt.NDArray[np.bool_]:
+        """(inputs,) whether each value that crosses ranks is to be shown.
+
+        It is of a wanted microbatch, sent or received by a wanted rank, and under way at some
+        moment of the window.
+        """
+        program = timeline.program
+        wanted = self._includes(input_microbatches(program))
+        if self.ranks is not None:
+            consumers = np.repeat(np.arange(program.operations), np.diff(program.input_offsets))
+            senders = np.isin(program.rank[program.inputs], list(self.ranks))
+            wanted &= senders | np.isin(program.rank[consumers], list(self.ranks))
+        if self.start is not None:
+            wanted &= timeline.arrival > self.start
+        if self.end is not None:
+            wanted &= timeline.run.end[program.inputs] < self.end
+        return wanted
 
 
 EVERYTHING = Selection()

@@ -17,12 +17,14 @@ from service.core.schedules.simulate import Run
 from service.core.schedules.stage_times import StageTimes, operation_durations
 from service.core.schedules.transfers import Transfers
 
-__all__ = ["MOST_SIMULATED_OPERATIONS", "simulated_paces"]
+__all__ = ["LINK_VISITS", "MOST_SIMULATED_EVENTS", "simulated_paces"]
 
 Int64Array = npt.NDArray[np.int64]
 
-# Of the long iteration, which is run up to five times.
-MOST_SIMULATED_OPERATIONS = 500_000
+# Operations, messages and their turns on links in the long iteration, which is run up to five
+# times; so many turns cost as much as an operation.
+MOST_SIMULATED_EVENTS = 500_000
+LINK_VISITS = 16
 
 # What is simulated may repeat itself after several periods of the order; more are not tried.
 _MOST_PERIODS = 4
@@ -55,7 +57,10 @@ def simulated_paces(
     """
     leads = -(-lead // period)
     count = period * (4 * leads + _WINDOW)
-    if program.operations * count > MOST_SIMULATED_OPERATIONS * program.microbatches:
+    links = transfers.links
+    visits = 0 if links is None else int(links.served.sizes[transfers.kinds(program)].sum())
+    events = program.operations + len(program.inputs) + visits // LINK_VISITS
+    if events * count > MOST_SIMULATED_EVENTS * program.microbatches:
         return None
     long_program = with_microbatches(program, count)
     if long_program is None:

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from service.core.plans.plan import Schedule
 from service.core.schedules.catalogue import schedule_family
 from service.core.schedules.program import PairMode
+from service.core.schedules.transfers import TransferMode
 from service.formats.documents.fields import (
     MAX_MICROBATCHES,
     MAX_ORDER_LENGTH,
@@ -15,7 +16,7 @@ from service.formats.documents.fields import (
     or_none,
 )
 
-__all__ = ["ScheduleDocument", "ScheduleKind", "TransferMode", "schedule_to_core"]
+__all__ = ["ScheduleDocument", "ScheduleKind", "schedule_to_core"]
 
 
 class ScheduleKind(StrEnum):
@@ -39,12 +40,6 @@ class ScheduleKind(StrEnum):
     PIPEDREAM = "pipedream"
     PIPEDREAM_2BW = "pipedream_2bw"
     EXPLICIT = "explicit"
-
-
-class TransferMode(StrEnum):
-    """How transfers between stages are charged. `latency`: each takes its own time, none waits."""
-
-    LATENCY = "latency"
 
 
 class ScheduleDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -131,7 +126,13 @@ class ScheduleDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     transfer_mode: (
         Annotated[
             TransferMode,
-            Meta(description="How transfers are charged; latency when absent"),
+            Meta(
+                description="How transfers between stages are charged. latency: each takes its own "
+                "time and nobody waits but who needs the value. blocking: and holds its sender "
+                "until it has arrived. link: it occupies the physical links of all its rank "
+                "pairs, on which transfers queue. When absent, link where transfers are priced on "
+                "the paths of a topology, and latency where none is"
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -150,7 +151,7 @@ def schedule_to_core(document: ScheduleDocument) -> Schedule:
     return Schedule(
         kind=kind,
         chunks_per_rank=or_none(document.chunks_per_rank) or schedule_family(kind).chunks or 1,
-        transfer_mode=(or_none(document.transfer_mode) or TransferMode.LATENCY).value,
+        transfer_mode=or_none(document.transfer_mode),
         recompute_before_gradient=or_none(document.recompute_before_gradient) or False,
         group_size=or_none(document.group_size),
         pair_mode=or_none(document.pair_mode),

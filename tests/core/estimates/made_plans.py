@@ -3,6 +3,7 @@
 from service.core.estimates.simulation import SimulatedPlan, simulate_plan
 from service.core.plans.plan import Degrees, GivenStage, Placement, Plan, Schedule, Workload
 from service.core.plans.resolve import resolve
+from service.core.schedules.transfers import TransferMode
 from service.core.topology.cluster import Cluster
 
 __all__ = ["given_plan", "simulated"]
@@ -19,6 +20,7 @@ def given_plan(
     global_batch_size: int | None = None,
     sequence_length: int | None = None,
     data: int = 1,
+    transfer_mode: TransferMode | None = None,
 ) -> Plan:
     """A plan that states its costs itself."""
     return Plan(
@@ -29,7 +31,7 @@ def given_plan(
             global_batch_size=global_batch_size,
             sequence_length=sequence_length,
         ),
-        schedule=Schedule(kind=schedule),
+        schedule=Schedule(kind=schedule, transfer_mode=transfer_mode),
         stages=tuple(stages),
         topology=topology,
         placement=Placement(devices=devices),

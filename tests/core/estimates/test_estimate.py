@@ -16,6 +16,7 @@ from service.core.estimates.work import INLINE_WORK_BUDGET, Work, check_batch, w
 from service.core.plans.plan import Degrees, GivenStage, Plan
 from service.core.plans.resolve import resolve
 from service.core.schedules.cadence import measure_cadence
+from service.core.schedules.transfers import TransferMode
 from service.core.topology.expand import expand
 from service.core.topology.spec import ClusterSpec
 from service.core.units import exact_seconds, to_picoseconds, to_seconds
@@ -87,7 +88,7 @@ def test_no_prediction_is_below_a_bound_of_its_own_mode(seed: int) -> None:
             assert largest(bounds[1]) <= largest(boundary.backward_picoseconds)
 
 
-def shared_nic_plan() -> Plan:
+def shared_nic_plan(mode: TransferMode) -> Plan:
     """Two replicas whose first boundaries leave one host by the same NIC of 12.5 GB/s."""
     stages = [
         GivenStage(1e-3, 2e-3, boundary_bytes=125_000_000),
@@ -99,6 +100,7 @@ def shared_nic_plan() -> Plan:
         data=2,
         devices=("host0/gpu[0-1]", "host1/gpu[0-1]"),
         topology="p4d@1",
+        transfer_mode=mode,
     )
 
 
@@ -110,12 +112,20 @@ def test_a_link_bound_may_lie_above_a_latency_prediction() -> None:
             "fabric": {"kind": "leaf_spine", "hosts_per_leaf": 2, "spines": 1},
         }
     )
-    result = simulate_plan(resolve(shared_nic_plan(), cluster=expand(spec).cluster))
+    plan = shared_nic_plan(TransferMode.LATENCY)
+    result = simulate_plan(resolve(plan, cluster=expand(spec).cluster))
     bounds = {bound.name: bound for bound in iteration_lower_bounds(result)}
     link = bounds["busiest_link"]
     assert link.mode == "link"
     assert to_seconds(link.picoseconds) == pytest.approx(0.080)
     assert link.picoseconds > result.timeline.makespan
+    queued = simulate_plan(
+        resolve(shared_nic_plan(TransferMode.LINK), cluster=expand(spec).cluster)
+    )
+    bounds = {bound.name: bound for bound in iteration_lower_bounds(queued)}
+    # After a forward of 1 ms; then a forward of 1 ms, a backward of 2, 10 back, a backward of 2.
+    assert to_seconds(bounds["busiest_link_with_path"].picoseconds) == pytest.approx(0.096)
+    assert bounds["busiest_link_with_path"].picoseconds <= queued.timeline.makespan
 
 
 def rates(plan: Plan) -> tuple[float | None, float | None]:

@@ -20,6 +20,7 @@ from service.core.plans.plan import (
 )
 from service.core.plans.resolve import resolve
 from service.core.schedules.program import PairMode
+from service.core.schedules.transfers import TransferMode
 from service.formats.documents.plan import PlanDocument, to_core
 
 SMALLEST = """
@@ -73,7 +74,9 @@ def test_everything_a_plan_can_say_arrives() -> None:
     assert to_core(read(LARGE)) == Plan(
         degrees=Degrees(pipeline=4, tensor=2, data=2, context=1, sequence_parallel=True),
         workload=Workload(16, global_batch_size=32, sequence_length=4096),
-        schedule=Schedule("1f1b", recompute_before_gradient=True),
+        schedule=Schedule(
+            "1f1b", transfer_mode=TransferMode.LATENCY, recompute_before_gradient=True
+        ),
         model="gpt-48@1",
         profile="gpt-48-h100@3",
         partition=Partition(layers_per_stage=(13, 12, 12, 13), skip_routing=SkipRouting.DIRECT),
@@ -166,7 +169,7 @@ def test_values_at_the_edge_are_read(path: str, value: object) -> None:
         ("parallelism.pipeline", 0),
         ("parallelism.expert", 1),
         ("schedule.kind", "1F1B"),
-        ("schedule.transfer_mode", "link"),
+        ("schedule.transfer_mode", "torus"),
         ("recompute.default", "everything"),
         ("topology", "Upper"),
         ("topology", "a\n"),

@@ -1,0 +1,199 @@
+"""What a resolved plan says of itself: what it assumed, and what it leaves out."""
+
+from service.core.amounts import SizeClasses
+from service.core.models.graph import Model
+from service.core.plans import statements
+from service.core.plans.boundaries import PathCounts
+from service.core.plans.plan import Boundary, Plan, ResolvedStage, Statement, TransferOrigin
+from service.core.plans.schedule import has_backward, pair_mode, plan_family
+from service.core.plans.workload import Batch
+from service.core.profiles.profile import LayerCost, Recompute
+from service.core.schedules.program import PairMode
+from service.core.schedules.transfers import TransferMode
+
+__all__ = ["assumptions_of", "left_out_of"]
+
+
+def assumptions_of(
+    plan: Plan,
+    mode: TransferMode,
+    sizes: SizeClasses,
+    batch: Batch,
+    model: Model | None,
+    stages: tuple[ResolvedStage, ...],
+    boundaries: tuple[Boundary, ...],
+    counts: PathCounts,
+    idle: int,
+) -> tuple[Statement, ...]:
+    """What was taken for granted of a plan on the way to its numbers."""
+    degrees = plan.degrees
+    said: list[Statement] = []
+    if batch.held_fixed == "microbatch_size":
+        said.append(
+            statements.batch_follows(
+                "microbatch_size", "global_batch_size", batch.global_batch_size or 0
+            )
+        )
+    elif batch.held_fixed is not None:
+        said.append(
+            statements.batch_follows(
+                "global_batch_size", "microbatch_size", batch.microbatch_size or 0
+            )
+        )
+    if sizes.count > 1:
+        said.append(statements.microbatches_differ(sizes.count))
+    if not has_backward(plan):
+        said.append(statements.BACKWARD_IGNORED)
+        recomputed = any(stage.recompute_seconds for stage in plan.stages or ())
+        if recomputed or plan.recompute != Recompute.NONE.value:
+            said.append(statements.RECOMPUTE_IGNORED)
+    if degrees.world_size > degrees.pipeline:
+        said.append(statements.UNIFORM_RANKS)
+    if model is not None:
+        if degrees.context > 1 and batch.rank_sequence_length is not None:
+            said.append(statements.context_costs(batch.rank_sequence_length))
+        if None in model.producers:
+            said.append(statements.LOADS_AT_EACH_STAGE)
+    said += _schedule_assumptions(plan, stages, boundaries)
+    said += _transfer_assumptions(plan, _once(boundaries), counts)
+    said += _mode_assumptions(mode, _once(boundaries))
+    if idle:
+        said.append(statements.idle_devices(idle))
+    return tuple(said)
+
+
+def _once(boundaries: tuple[Boundary, ...]) -> tuple[Boundary, ...]:
+    """Boundaries that are crossed, each counted in one direction of the schedule."""
+    return tuple(
+        boundary
+        for boundary in boundaries
+        if boundary.origin is not TransferOrigin.LOCAL and boundary.direction == 0
+    )
+
+
+def _schedule_assumptions(
+    plan: Plan, stages: tuple[ResolvedStage, ...], boundaries: tuple[Boundary, ...]
+) -> list[Statement]:
+    family = plan_family(plan)
+    said = []
+    if family.update is not None:
+        said.append(statements.DRAINED_RUN)
+    if family.directions > 1:
+        said.append(statements.TWO_COPIES)
+    if family.takes_memory_limit:
+        limit = plan.schedule.memory_limit_activations or plan.degrees.pipeline
+        sized = all(stage.activation_bytes is not None for stage in stages)
+        said.append(statements.order_for_times(limit, bytes_known=sized))
+    any_chunks = family.chunks is None and not family.takes_order
+    if any_chunks and plan.schedule.chunks_per_rank == 1:
+        said.append(statements.ONE_CHUNK)
+    timed = any(stage.pair_seconds is not None for stage in plan.stages or ())
+    if family.has_pairs and pair_mode(plan) is PairMode.FUSED and not timed:
+        said.append(statements.FUSED_PAIRS_SUMMED)
+    ends = sum(not boundary.returns and boundary.direction == 0 for boundary in boundaries)
+    if ends and has_backward(plan):
+        said.append(statements.no_gradient(ends))
+    local = sum(boundary.origin is TransferOrigin.LOCAL for boundary in boundaries)
+    if local:
+        said.append(statements.local_boundaries(local))
+    return said
+
+
+def _transfer_assumptions(
+    plan: Plan, boundaries: tuple[Boundary, ...], counts: PathCounts
+) -> list[Statement]:
+    said = []
+    for bytes_known in (True, False):
+        zero = sum(
+            boundary.origin is TransferOrigin.ASSUMED_ZERO
+            and (boundary.forward_bytes is not None) is bytes_known
+            for boundary in boundaries
+        )
+        if zero:
+            said.append(statements.zero_transfers(zero, bytes_known=bytes_known))
+    given = sum(boundary.origin is TransferOrigin.GIVEN for boundary in boundaries)
+    if given:
+        said.append(statements.given_transfers(given))
+    defaulted = sum(
+        stage.boundary_bytes is not None and stage.backward_boundary_bytes is None
+        for stage in plan.stages or ()
+    )
+    if defaulted and has_backward(plan):
+        said.append(statements.backward_bytes_defaulted(defaulted))
+    if plan.topology is not None and boundaries:
+        said.append(statements.PINNED_PATHS)
+    if counts.without_latency:
+        said.append(statements.latency_unknown(counts.without_latency))
+    if counts.without_effective:
+        said.append(statements.nominal_bandwidth(counts.without_effective))
+    if counts.with_assumed_bandwidth:
+        said.append(statements.assumed_bandwidth(counts.with_assumed_bandwidth))
+    if counts.given_below_assumed_bound:
+        said.append(statements.given_below_assumed_bound(counts.given_below_assumed_bound))
+    return said
+
+
+def _mode_assumptions(mode: TransferMode, boundaries: tuple[Boundary, ...]) -> list[Statement]:
+    if not boundaries:
+        return []
+    if mode is TransferMode.BLOCKING:
+        return [statements.BLOCKING_SENDS]
+    if mode is TransferMode.LATENCY:
+        return []
+    said = [statements.LINK_QUEUES, statements.SLACK_KEEPS_QUEUES]
+    apart = sum(boundary.origin is not TransferOrigin.PATH for boundary in boundaries)
+    if apart:
+        said.append(statements.transfers_without_links(apart))
+    return said
+
+
+def left_out_of(
+    plan: Plan,
+    mode: TransferMode,
+    batch: Batch,
+    stages: tuple[ResolvedStage, ...],
+    boundaries: tuple[Boundary, ...],
+    costs: list[list[LayerCost]] | None,
+) -> tuple[Statement, ...]:
+    """What the numbers of a plan leave out, whatever is asked of them."""
+    degrees = plan.degrees
+    boundaries = _once(boundaries)
+    left_out = [statements.LOADER_TIME, statements.MEMORY, statements.ACTIVATION_BUFFERS]
+    if has_backward(plan):
+        left_out.append(statements.OPTIMIZER_STEP)
+        if plan_family(plan).update is not None:
+            left_out.append(statements.WEIGHT_STASHES)
+        if plan_family(plan).directions > 1:
+            left_out.append(statements.TWO_COPIES_REDUCTION)
+        if degrees.data > 1:
+            left_out.append(statements.DATA_PARALLEL_REDUCTION)
+        if any(stage.recompute_picoseconds for stage in stages):
+            left_out.append(statements.RECOMPUTE_TRANSIENT)
+    measured = costs is not None and all(
+        cost.communication_known for of_class in costs for cost in of_class
+    )
+    if degrees.tensor > 1 and not measured:
+        left_out.append(statements.TENSOR_COMMUNICATION)
+    if degrees.context > 1:
+        left_out.append(statements.CONTEXT_COMMUNICATION)
+    if boundaries and mode is not TransferMode.LINK:
+        left_out.append(statements.CONTENTION)
+    if plan.topology is None:
+        left_out.append(statements.PHYSICAL_PATHS)
+    unknown_bytes = sum(boundary.forward_bytes is None for boundary in boundaries)
+    if unknown_bytes:
+        left_out.append(statements.boundary_bytes_unknown(unknown_bytes))
+    unknown_activations = sum(stage.activation_bytes is None for stage in stages)
+    if unknown_activations:
+        left_out.append(statements.activation_bytes_unknown(unknown_activations))
+    missing = [
+        name
+        for name, value in (
+            ("microbatch_size or global_batch_size", batch.microbatch_size),
+            ("sequence_length", batch.sequence_length),
+        )
+        if value is None
+    ]
+    if missing:
+        left_out.append(statements.tokens_unknown(missing))
+    return tuple(left_out)

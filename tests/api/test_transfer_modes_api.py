@@ -1,0 +1,167 @@
+"""Transfer modes over HTTP: what each answer says, and who held which link."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.price_requests import FOUR_LINES, store_documents
+
+STAGES = [
+    {"forward_seconds": 0.001, "backward_seconds": 0.002, "boundary_bytes": 200_000_000},
+    {"forward_seconds": 0.001, "backward_seconds": 0.002, "boundary_bytes": 200_000_000},
+    {"forward_seconds": 0.001, "backward_seconds": 0.002},
+]
+
+
+def plan_of(mode: str | None, **schedule: Any) -> dict[str, Any]:
+    """Three stages, the middle one on another host, so both boundaries cross its one NIC."""
+    asked = {} if mode is None else {"transfer_mode": mode}
+    return {
+        "topology": "two-hosts",
+        "costs": {"stages": STAGES},
+        "schedule": {"kind": "1f1b", **asked, **schedule},
+        "workload": {"microbatches": 8},
+        "parallelism": {"pipeline": 3},
+        "placement": {"devices": ["host0/gpu0", "host1/gpu0", "host0/gpu1"]},
+    }
+
+
+async def post(client: httpx.AsyncClient, path: str, **request: Any) -> Any:
+    response = await client.post(f"/v1/{path}", json=request)
+    assert response.status_code in {200, 201}, response.text
+    return response.json()
+
+
+async def test_the_mode_is_named_and_its_terms_are_there(client: httpx.AsyncClient) -> None:
+    await store_documents(client)
+    answers = {
+        mode: await post(client, "estimates", plan=plan_of(mode))
+        for mode in (None, "link", "latency", "blocking")
+    }
+    assert answers[None]["transfer_mode"] == answers["link"]["transfer_mode"] == "link"
+    assert answers[None]["bubble"] == answers["link"]["bubble"]
+    for mode in ("link", "latency", "blocking"):
+        answer = answers[mode]
+        assert answer["transfer_mode"] == mode
+        bubble, path = answer["bubble"], answer["critical_path"]
+        for rank in bubble["ranks"]:
+            seconds = [value for name, value in rank.items() if name.endswith("_seconds")]
+            assert sum(seconds) == pytest.approx(bubble["makespan_seconds"])
+        parts = sum(path["stage_seconds"])
+        parts += sum(share["seconds"] for share in path["transfer_seconds"])
+        parts += sum(share["seconds"] for share in path["queue_seconds"])
+        assert parts == pytest.approx(bubble["makespan_seconds"])
+        queues = mode == "link"
+        assert ("sensitivity" in answer) is not queues
+        waits = sum(rank["contention_wait_seconds"] for rank in bubble["ranks"])
+        sends = sum(rank["send_seconds"] for rank in bubble["ranks"])
+        assert (waits > 0, sends > 0) == (queues, mode == "blocking")
+        queued = [
+            way["queued_seconds"]
+            for boundary in answer["boundary_transfers"]["boundaries"]
+            for way in (boundary["forward"], boundary["backward"])
+        ]
+        assert any(queued) is queues
+        left_out = {said["code"] for said in answer["not_represented"]}
+        assert ("contention" in left_out) is not queues
+    assert answers["link"]["bubble"]["contention_seconds"] > 0
+    for share in answers["link"]["critical_path"]["queue_seconds"]:
+        assert "nic0" in share["link"] or "gpu0" in share["link"]
+        assert share["seconds"] > 0
+    assert any(step.get("queued_behind") for step in answers["link"]["critical_path"]["steps"])
+    # The middle device works 3 ms for a microbatch and sends 400 MB: 8 ms at 50 GB/s.
+    cadence = answers["link"]["cadence"]
+    assert cadence["bound_seconds"] == pytest.approx(0.008)
+    assert "nic0" in cadence["bound_set_by"]
+    assert answers["latency"]["cadence"]["bound_set_by"] == "rank 0"
+
+
+async def test_timelines_show_who_held_which_link(client: httpx.AsyncClient) -> None:
+    await store_documents(client)
+    answer = await post(client, "estimates", plan=plan_of(None))
+    at = f"/v1/estimates/{answer['digest']}"
+    timeline = (await client.get(f"{at}/timeline")).json()
+    links = {link["link"]: link for link in timeline["links"]}
+    assert len(links) == len(timeline["links"])
+    for link in links.values():
+        assert link["link"] == f"{link['source']}->{link['target']}"
+        ends = [interval["end_seconds"] for interval in link["intervals"]]
+        starts = [interval["start_seconds"] for interval in link["intervals"]]
+        assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+        busy = sum(end - start for start, end in zip(starts, ends, strict=True))
+        assert busy == pytest.approx(link["busy_seconds"])
+        share = link["busy_seconds"] / timeline["makespan_seconds"]
+        assert link["utilisation_fraction"] == pytest.approx(share)
+    busiest = max(links.values(), key=lambda link: link["busy_seconds"])
+    users = {(i["source_stage"], i["target_stage"], i["direction"]) for i in busiest["intervals"]}
+    assert users in (
+        {(0, 1, "backward"), (1, 2, "forward")},
+        {(0, 1, "forward"), (1, 2, "backward")},
+    )
+
+    part = (await client.get(f"{at}/timeline?first_microbatch=2&last_microbatch=3&ranks=0")).json()
+    shown = [interval for link in part["links"] for interval in link["intervals"]]
+    assert {interval["microbatch"] for interval in shown} == {2, 3}
+    assert {interval["target_stage"] for interval in shown} == {1}
+    late = (await client.get(f"{at}/timeline?from_seconds=0.02&to_seconds=0.03")).json()
+    for link in late["links"]:
+        for interval in link["intervals"]:
+            assert interval["end_seconds"] > 0.02
+            assert interval["start_seconds"] < 0.03
+
+    trace = json.loads((await client.get(f"{at}/trace.json")).content)
+    lanes = {
+        event["args"]["name"]
+        for event in trace["traceEvents"]
+        if event["ph"] == "M" and event["name"] == "thread_name" and event["pid"] == 4
+    }
+    assert lanes == set(links)
+    on_links = [e for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 4]
+    assert len(on_links) == sum(len(link["intervals"]) for link in links.values())
+    names = {e["name"] for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 2}
+    assert "contention wait" in names
+
+    without = await post(client, "estimates", plan=plan_of("blocking"))
+    at = f"/v1/estimates/{without['digest']}"
+    assert "links" not in (await client.get(f"{at}/timeline")).json()
+    trace = json.loads((await client.get(f"{at}/trace.json")).content)
+    names = {e["name"] for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 2}
+    assert "send" in names
+    assert not any(event["pid"] == 4 for event in trace["traceEvents"])
+
+
+async def test_exact_gains_are_offered_in_every_mode(client: httpx.AsyncClient) -> None:
+    await store_documents(client)
+    changes = [
+        {
+            "changed": "transfer",
+            "source_stage": 0,
+            "target_stage": 1,
+            "direction": "forward",
+            "factor": 0.5,
+        },
+        {"changed": "operation", "stage": 1, "kind": "backward", "seconds": 0.001},
+    ]
+    for mode in ("latency", "blocking", "link"):
+        answer = await post(client, "sensitivities", plan=plan_of(mode), changes=changes)
+        queues = mode == "link"
+        assert ("sensitivity" in answer) is not queues
+        for effect in answer["changes"]:
+            gain = answer["makespan_seconds"] - effect["makespan_seconds"]
+            assert effect["gain_seconds"] == pytest.approx(gain)
+            assert ("gain_bound_seconds" in effect) is not queues
+            if not queues:
+                assert effect["gain_seconds"] <= effect["gain_bound_seconds"] + 1e-12
+        left_out = {said["code"] for said in answer["not_represented"]}
+        assert ("sensitivity" in left_out) is queues
+
+
+async def test_links_without_a_topology_are_refused(client: httpx.AsyncClient) -> None:
+    plan = {**FOUR_LINES, "schedule": {"kind": "1f1b", "transfer_mode": "link"}}
+    response = await client.post("/v1/bubble", json={"plan": plan})
+    assert response.status_code == 422
+    (error,) = response.json()["errors"]
+    assert error["pointer"] == "/plan/schedule/transfer_mode"
+    assert "name the topology" in error["detail"]
