@@ -187,6 +187,29 @@ def print_sizes(library: ctypes.CDLL | None) -> None:
     print("x: times the kernel. Programs of the largest sizes are not kept, so none is cached.")
 
 
+def print_links() -> None:
+    """Link mode by how many links a message occupies: linear in operations and in turns."""
+    rng = np.random.default_rng(1)
+    print("\nlink mode: links a message | nanoseconds an operation | a turn on a link")
+    for ranks, microbatches in ((16, 256), (64, 1024)):
+        timeline = simulate_plan(resolve(plan_of(ranks, microbatches, 1))).timeline
+        program = timeline.program
+        kinds = (2 * program.input_edges + program.input_gradient).astype(np.int32)
+        for links in (1, 4, 16, 64):
+            occupied = [
+                [(int(link), int(rng.integers(1, 10**8))) for link in rng.choice(256, links, False)]
+                for _ in range(2 * len(program.stage_edges))
+            ]
+            bundles = Bundles.of(256, occupied, [0] * len(occupied))
+            run = partial(simulate_links, program, timeline.durations, bundles, kinds)
+            nanoseconds = best_seconds(run, 3) * 1e9
+            print(
+                f"{ranks:>9} x {microbatches:<5} {links:>3} links | "
+                f"{nanoseconds / program.operations:>8.1f} | "
+                f"{nanoseconds / (len(kinds) * links):>8.1f}"
+            )
+
+
 def rebuilt(program: Program) -> Program:
     """The same program by its name: from the cache, where it is small enough to be kept."""
     return build.build_program(
@@ -275,6 +298,7 @@ def main() -> None:
         if library is None:
             print("no C compiler here, so nothing to hold the kernel against")
         print_sizes(library)
+    print_links()
     print_families()
     print_http()
 
