@@ -20,7 +20,7 @@ from service.app.estimates import (
     identity,
 )
 from service.app.idempotency import Record, record_nothing
-from service.app.patching import locate
+from service.app.patching import locate, located
 from service.app.ports import DocumentKind, Revision, StoredEstimate
 from service.app.pricing import (
     Pin,
@@ -28,6 +28,7 @@ from service.app.pricing import (
     PlanDecoder,
     PlanQuestion,
     Prepared,
+    Priced,
     patched,
     pinned,
     price_many,
@@ -36,8 +37,9 @@ from service.app.pricing import (
 from service.app.references import find, unknown_reference
 from service.app.services import Services
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
+from service.core.estimates.simulation import turns_on_links
 from service.core.estimates.version import MODEL_VERSION
-from service.core.estimates.work import Work, check_batch, work_of
+from service.core.estimates.work import BATCH_WORK_BUDGET, Work, check_batch, work_of
 from service.formats.documents.plan import PlanDocument
 
 __all__ = ["MAX_DOCUMENTS", "MAX_PLAN_BYTES", "Outcomes", "Refused", "create_many"]
@@ -53,6 +55,8 @@ MAX_DOCUMENTS = 64
 # Plans that the executor works on before others have their turn, and the work they are at most.
 _CHUNK_PLANS = 32
 _CHUNK_WORK = 2_000_000
+# On a topology a plan may turn out to be much more work than can be seen in it.
+_CHUNK_PLANS_ON_TOPOLOGIES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +116,7 @@ async def create_many(
         known = await unit.estimates.find_all({item.digest for item in identified})
     new = [item for item in identified if item.digest not in known]
     first = {item.digest: item for item in reversed(new)}
-    computed = await _compute(services, list(first.values()), render)
+    computed = await _compute(services, list(reversed(first.values())), render)
     # A refusal points into the question it answers, so others with the same inputs need their own.
     computed |= await _compute(
         services,
@@ -296,10 +300,15 @@ async def _compute(
 ) -> dict["_Identified | Refused", StoredEstimate | Refused]:
     """For each item the new answer, or what is wrong with its plan."""
     computed: dict[_Identified | Refused, StoredEstimate | Refused] = {}
+    turns = 0
     for chunk in _chunks(items):
+        if turns > BATCH_WORK_BUDGET:
+            computed |= {item: Refused(_too_many_turns(item)) for item in chunk}
+            continue
         prepared = [await understand(services, item.pinned) for item in chunk]
         with services.observer.span("price"):
-            found = await services.executor.run(_answers, chunk, prepared, render)
+            found, more = await services.executor.run(_answers, chunk, prepared, render)
+        turns += more
         for item, content in zip(chunk, found, strict=True):
             computed[item] = (
                 content
@@ -317,8 +326,10 @@ async def _compute(
 
 def _answers(
     items: Sequence[_Identified], prepared: Sequence[Prepared], render: RenderEstimate
-) -> list[bytes | Refused]:
+) -> tuple[list[bytes | Refused], int]:
+    """The answers, and the work of turns on links that they took."""
     outcomes = price_many(prepared)
+    turns = sum(turns_on_links(one.simulated) for one in outcomes if isinstance(one, Priced))
     asked = [
         (priced, item.digest, item.read.question)
         for item, priced in zip(items, outcomes, strict=True)
@@ -326,7 +337,17 @@ def _answers(
     ]
     rendered = iter(answers(asked, render))
     found = [one if isinstance(one, InvalidInput) else next(rendered) for one in outcomes]
-    return [Refused(one) if isinstance(one, InvalidInput) else one for one in found]
+    return [Refused(one) if isinstance(one, InvalidInput) else one for one in found], turns
+
+
+def _too_many_turns(item: _Identified) -> InvalidInput:
+    detail = (
+        "messages of the plans before this one took more turns on links than one request may take: "
+        "send this plan in another request, or use latency mode"
+    )
+    fault = Fault(FaultCode.WORK_BUDGET, ("schedule", "transfer_mode"), detail)
+    asked = item.read.question.plan
+    return located(WorkBudgetExceeded([fault]), asked.plan, asked.patch)
 
 
 def _chunks(items: Sequence[_Identified]) -> Iterator[list[_Identified]]:
@@ -337,7 +358,9 @@ def _chunks(items: Sequence[_Identified]) -> Iterator[list[_Identified]]:
     chunk: list[_Identified] = []
     work = 0
     for item in chain.from_iterable(by_order.values()):
-        if chunk and (len(chunk) == _CHUNK_PLANS or work + item.read.work.total > _CHUNK_WORK):
+        on_topology = isinstance(item.read.document.topology, str)
+        most = _CHUNK_PLANS_ON_TOPOLOGIES if on_topology else _CHUNK_PLANS
+        if chunk and (len(chunk) >= most or work + item.read.work.total > _CHUNK_WORK):
             yield chunk
             chunk, work = [], 0
         chunk.append(item)

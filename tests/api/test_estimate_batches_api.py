@@ -10,6 +10,7 @@ import pytest
 from litestar import Litestar
 from sqlalchemy import event
 
+from service.app import estimate_batches
 from service.store.database import SqlDatabase
 from tests.api.price_requests import FOUR_LINES, cadence_plan, store_documents, two_host_plan
 
@@ -267,3 +268,22 @@ async def test_a_batch_is_answered_once_under_a_key(client: httpx.AsyncClient) -
     assert again.headers["idempotency-replayed"] == "true"
     afresh = await batch(client, **body)
     assert afresh.json()["plans"][0]["digest"] != first.json()["plans"][0]["digest"]
+
+
+async def test_turns_on_links_are_counted_over_the_whole_batch(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They show only while plans are priced: what comes after too many is refused by itself."""
+    await store_documents(client)
+    monkeypatch.setattr(estimate_batches, "BATCH_WORK_BUDGET", 1)
+    plan = two_host_plan("host0/gpu0", "host1/gpu0")
+    counts = range(4, 10)
+    patches = [{"patch": {"workload": {"microbatches": count}}} for count in counts]
+    entries = (await batch(client, plan=plan, plans=patches)).json()["plans"]
+    outcomes = [entry["outcome"] for entry in entries]
+    # As many as are priced together, whose work is known only then.
+    assert outcomes == ["estimate"] * 4 + ["problem"] * 2
+    problem = entries[-1]["problem"]
+    assert (problem["status"], problem["type"]) == (422, "/problems/work-budget")
+    assert [error["code"] for error in problem["errors"]] == ["work_budget"]
+    assert problem["errors"][0]["pointer"] == "/plan/schedule/transfer_mode"

@@ -21,7 +21,7 @@ from service.core.schedules.timeline import Timeline, simulate_together
 from service.core.schedules.transfers import TransferMode, Transfers
 from service.core.topology.cluster import Link
 
-__all__ = ["SimulatedPlan", "represented", "simulate_plan", "simulate_plans"]
+__all__ = ["SimulatedPlan", "represented", "simulate_plan", "simulate_plans", "turns_on_links"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -72,6 +72,11 @@ def simulate_plans(
         together = _timelines(program, [resolved[index] for index in members], replays)
         outcomes |= zip(members, together, strict=True)
     return [outcomes[index] for index in range(len(resolved))]
+
+
+def turns_on_links(simulated: SimulatedPlan) -> int:
+    """The work of an estimate that is known only once it is known who uses which link, in units."""
+    return link_work(simulated.timeline.transfers, simulated.timeline.program).total
 
 
 def _timelines(
