@@ -358,8 +358,7 @@ def _chunks(items: Sequence[_Identified]) -> Iterator[list[_Identified]]:
     chunk: list[_Identified] = []
     work = 0
     for item in chain.from_iterable(by_order.values()):
-        on_topology = isinstance(item.read.document.topology, str)
-        most = _CHUNK_PLANS_ON_TOPOLOGIES if on_topology else _CHUNK_PLANS
+        most = _CHUNK_PLANS_ON_TOPOLOGIES if item.read.work.paths else _CHUNK_PLANS
         if chunk and (len(chunk) >= most or work + item.read.work.total > _CHUNK_WORK):
             yield chunk
             chunk, work = [], 0

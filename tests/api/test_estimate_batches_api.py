@@ -284,6 +284,6 @@ async def test_turns_on_links_are_counted_over_the_whole_batch(
     # As many as are priced together, whose work is known only then.
     assert outcomes == ["estimate"] * 4 + ["problem"] * 2
     problem = entries[-1]["problem"]
-    assert (problem["status"], problem["type"]) == (422, "/problems/work-budget")
+    assert (problem["status"], problem["type"]) == (422, "/problems/work-budget-exceeded")
     assert [error["code"] for error in problem["errors"]] == ["work_budget"]
     assert problem["errors"][0]["pointer"] == "/plan/schedule/transfer_mode"

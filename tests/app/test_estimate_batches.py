@@ -210,3 +210,5 @@ def test_plans_that_share_an_order_stand_side_by_side() -> None:
     assert max(map(len, chunks)) < 100
     heavy = [Item(Read("a", Work(1_500_000, 1)), n) for n in range(3)]
     assert [len(chunk) for chunk in _chunks(heavy)] == [1, 1, 1]  # type: ignore[arg-type]
+    placed = [Item(Read("a", Work(1, 1, paths=2))) for _ in range(10)]
+    assert [len(chunk) for chunk in _chunks(placed)] == [4, 4, 2]  # type: ignore[arg-type]
