@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from service.app.ports import DocumentKind, MeasurementRow, Revision, TopologySummary
 from service.app.references import NamedReference
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.estimates.work import work_of
+from service.core.estimates.work import check_work
 from service.core.plans.check import check_plan
 from service.core.profiles.profile import Profile
 from service.core.topology.expand import expand
@@ -122,7 +122,7 @@ def _examine_profile(document: ProfileDocument) -> Examined:
 def _examine_plan(document: PlanDocument) -> Examined:
     """What needs no other document is checked now, the rest when the plan is priced."""
     plan = plans.to_core(document)
-    work_of(plan).check()
+    check_work(plan)
     faults = check_plan(plan)
     if faults:
         raise InvalidInput(faults)

@@ -34,12 +34,12 @@ from service.app.pricing import (
     price_many,
     understand,
 )
-from service.app.references import find, unknown_reference
+from service.app.references import Absent, look_up
 from service.app.services import Services
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.estimates.simulation import turns_on_links
 from service.core.estimates.version import MODEL_VERSION
-from service.core.estimates.work import BATCH_WORK_BUDGET, Work, check_batch, work_of
+from service.core.estimates.work import BATCH_WORK_BUDGET, Work, check_batch, check_work
 from service.formats.documents.plan import PlanDocument
 
 __all__ = ["MAX_DOCUMENTS", "MAX_PLAN_BYTES", "Outcomes", "Refused", "create_many"]
@@ -163,8 +163,8 @@ def _only(type_: type[T], items: Sequence[T | Refused]) -> list[T]:
 
 async def _stored_plans(
     services: Services, questions: Sequence[PlanQuestion]
-) -> dict[str, Revision | None]:
-    """The plans that are asked for by name, each read once; None where there is none."""
+) -> dict[str, Revision | Absent]:
+    """The plans that are asked for by name, each read once."""
     patches: dict[str, int] = {}
     inline_bytes = 0
     for question in questions:
@@ -174,14 +174,14 @@ async def _stored_plans(
         elif is_patched:
             inline_bytes += len(msgspec.json.encode(question.plan))
     _check_plan_bytes(inline_bytes)
-    found: dict[str, Revision | None] = {}
+    found: dict[str, Revision | Absent] = {}
     if not patches:
         return found
     async with services.storage.reading() as unit:
         for reference, count in patches.items():
-            revision = await find(unit, DocumentKind.PLAN, reference)
+            revision = await look_up(unit, DocumentKind.PLAN, reference)
             found[reference] = revision
-            if revision is not None:
+            if isinstance(revision, Revision):
                 inline_bytes += len(revision.content) * (1 + count)
                 _check_plan_bytes(inline_bytes)
     return found
@@ -198,14 +198,14 @@ def _check_plan_bytes(plan_bytes: int) -> None:
 
 def _read_all(
     questions: Sequence[EstimateQuestion],
-    stored_plans: Mapping[str, Revision | None],
+    stored_plans: Mapping[str, Revision | Absent],
     decode: PlanDecoder,
 ) -> list[_Read | Refused]:
     """Apply all patches, and refuse the whole when it is too much work."""
     decoded = {
         name: msgspec.json.decode(revision.content, type=PlanDocument)
         for name, revision in stored_plans.items()
-        if revision is not None
+        if isinstance(revision, Revision)
     }
     read: list[_Read | Refused] = []
     for question in questions:
@@ -220,7 +220,7 @@ def _read_all(
 
 def _read(
     question: EstimateQuestion,
-    stored_plans: Mapping[str, Revision | None],
+    stored_plans: Mapping[str, Revision | Absent],
     decoded: Mapping[str, PlanDocument],
     decode: PlanDecoder,
 ) -> _Read:
@@ -228,16 +228,15 @@ def _read(
     stored = None
     if isinstance(asked.plan, str):
         revision = stored_plans[asked.plan]
-        if revision is None:
-            raise InvalidInput([unknown_reference(DocumentKind.PLAN, asked.plan, ("plan",))])
+        if isinstance(revision, Absent):
+            raise InvalidInput([revision.fault(("plan",))])
         stored = Pin(DocumentKind.PLAN, revision.reference, revision.digest)
         plan = decoded[asked.plan]
     else:
         plan = asked.plan
     document, core = patched(asked, plan, decode)
     with locate(asked.plan, asked.patch):
-        work = work_of(core)
-        work.check()
+        work = check_work(core)
     order = core.schedule, core.degrees.pipeline, core.workload.microbatches
     return _Read(question, document, stored, work, order)
 
@@ -245,8 +244,8 @@ def _read(
 _Key = tuple[DocumentKind, str]
 
 
-async def _referenced(services: Services, read: Sequence[_Read]) -> dict[_Key, Revision | None]:
-    """What the plans refer to, each read once; None where nothing is stored."""
+async def _referenced(services: Services, read: Sequence[_Read]) -> dict[_Key, Revision | Absent]:
+    """What the plans refer to, each read once."""
     references = dict.fromkeys(
         (reference.kind, reference.reference)
         for item in read
@@ -261,11 +260,11 @@ async def _referenced(services: Services, read: Sequence[_Read]) -> dict[_Key, R
     if not references:
         return {}
     async with services.storage.reading() as unit:
-        return {key: await find(unit, *key) for key in references}
+        return {key: await look_up(unit, *key) for key in references}
 
 
 def _identify_all(
-    read: Sequence[_Read | Refused], found: Mapping[_Key, Revision | None]
+    read: Sequence[_Read | Refused], found: Mapping[_Key, Revision | Absent]
 ) -> list[_Identified | Refused]:
     identified: list[_Identified | Refused] = []
     for item in read:
@@ -279,13 +278,13 @@ def _identify_all(
     return identified
 
 
-def _identify(read: _Read, found: Mapping[_Key, Revision | None]) -> _Identified:
+def _identify(read: _Read, found: Mapping[_Key, Revision | Absent]) -> _Identified:
     asked = read.question.plan
     revisions, faults = [], []
     for reference in references_of(read.document):
         revision = found[reference.kind, reference.reference]
-        if revision is None:
-            faults.append(unknown_reference(reference.kind, reference.reference, reference.path))
+        if isinstance(revision, Absent):
+            faults.append(revision.fault(reference.path))
         else:
             revisions.append(revision)
     if faults:

@@ -21,7 +21,7 @@ from service.app.services import Services
 from service.core.errors import InvalidInput
 from service.core.estimates.simulation import SimulatedPlan, represented, simulate_plans
 from service.core.estimates.version import MODEL_VERSION
-from service.core.estimates.work import work_of
+from service.core.estimates.work import check_work
 from service.core.models.graph import Model
 from service.core.plans.plan import Plan, ResolvedPlan, Statement
 from service.core.plans.resolve import resolve as resolve_plan
@@ -173,7 +173,7 @@ def _asked(
         given = msgspec.json.decode(given, type=PlanDocument)
     document, plan = patched(question, given, decode)
     with locate(question.plan, question.patch):
-        work_of(plan, replays=replays).check()
+        check_work(plan, replays=replays)
     return document
 
 

@@ -9,16 +9,17 @@ from service.app.ports import DocumentKind, Revision, UnitOfWork
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 
 __all__ = [
+    "Absent",
     "NamedReference",
     "Reference",
     "find",
     "find_all",
+    "look_up",
     "parse_name",
     "parse_reference",
     "resolve",
     "resolve_in_path",
     "singular",
-    "unknown_reference",
 ]
 
 # Nine digits at most: a longer number can't be a revision, and the database would not take it.
@@ -51,6 +52,17 @@ class NamedReference:
     kind: DocumentKind
     reference: str
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """What a reference that stands for nothing is told, within the team that asks."""
+
+    detail: str
+
+    def fault(self, path: Path) -> Fault:
+        """The fault of such a reference at `path`."""
+        return Fault(FaultCode.UNKNOWN_REFERENCE, path, self.detail)
 
 
 def singular(kind: DocumentKind) -> str:
@@ -91,15 +103,44 @@ async def find(
     return await unit.documents.find(kind, reference.name, reference.number)
 
 
+async def look_up(
+    unit: UnitOfWork, kind: DocumentKind, text: str, *, new: bool = False
+) -> Revision | Absent:
+    """The revision a reference stands for, as `find` does, or why it stands for none."""
+    revision = await find(unit, kind, text, new=new)
+    return await _absence(unit, kind, text, new=new) if revision is None else revision
+
+
+async def _absence(unit: UnitOfWork, kind: DocumentKind, text: str, *, new: bool) -> Absent:
+    """Why nothing was found; what another team stores is as if it were not."""
+    word, shown = singular(kind), text[:100]
+    reference = parse_reference(text)
+    history = [] if reference is None else await unit.documents.history(kind, reference.name, 1)
+    if reference is None or not history:
+        how = "give the name, or name@revision, of one"
+        return Absent(f"no {word} {shown!r} is stored; {how}")
+    newest = history[0].reference
+    if await unit.documents.find(kind, reference.name) is not None:
+        return Absent(f"no {word} {shown!r} is stored; the newest revision is {newest!r}")
+    if new:
+        how = "storing it again under that name takes it back"
+        return Absent(
+            f"the {word} {reference.name!r} is archived, so nothing new refers to it; {how}"
+        )
+    if reference.number is None:
+        return Absent(f"the {word} {shown!r} is archived; {newest!r} still resolves")
+    return Absent(f"no {word} {shown!r} is stored; {newest!r}, which is archived, still resolves")
+
+
 async def find_all(
     unit: UnitOfWork, references: Iterable[NamedReference], *, new: bool = False
 ) -> tuple[list[tuple[NamedReference, Revision]], list[Fault]]:
     """What a document's references stand for, and a fault for each that stands for nothing."""
     found, faults = [], []
     for reference in references:
-        revision = await find(unit, reference.kind, reference.reference, new=new)
-        if revision is None:
-            faults.append(unknown_reference(reference.kind, reference.reference, reference.path))
+        revision = await look_up(unit, reference.kind, reference.reference, new=new)
+        if isinstance(revision, Absent):
+            faults.append(revision.fault(reference.path))
         else:
             found.append((reference, revision))
     return found, faults
@@ -112,21 +153,15 @@ async def resolve(
 
     Raises `InvalidInput` with one `unknown_reference` fault at `path` when there is none.
     """
-    revision = await find(unit, kind, reference, new=new)
-    if revision is None:
-        raise InvalidInput([unknown_reference(kind, reference, path)])
+    revision = await look_up(unit, kind, reference, new=new)
+    if isinstance(revision, Absent):
+        raise InvalidInput([revision.fault(path)])
     return revision
 
 
 async def resolve_in_path(unit: UnitOfWork, kind: DocumentKind, reference: str) -> Revision:
     """The revision a reference in a URL stands for. Raises `NotFound` when there is none."""
-    revision = await find(unit, kind, reference)
-    if revision is None:
-        raise NotFound(f"no {singular(kind)} {reference[:100]!r} is stored")
+    revision = await look_up(unit, kind, reference)
+    if isinstance(revision, Absent):
+        raise NotFound(revision.detail)
     return revision
-
-
-def unknown_reference(kind: DocumentKind, reference: str, path: Path) -> Fault:
-    """The fault of a reference that stands for nothing."""
-    detail = f"no {singular(kind)} {reference!r} is stored; give the name, or name@revision, of one"
-    return Fault(FaultCode.UNKNOWN_REFERENCE, path, detail)

@@ -136,9 +136,13 @@ def _faults_of_tagged_union(
     mapping: Mapping[str, str] = discriminator["mapping"]
     tag = error.instance.get(tag_field)
     if not isinstance(tag, str) or tag not in mapping:
-        code = RequestFaultCode.UNKNOWN_VALUE if tag_field in error.instance else None
-        detail = f"the field {tag_field!r} is one of {', '.join(sorted(mapping))}"
-        yield _fault((*path, tag_field), code or FaultCode.MISSING_FIELD, detail)
+        known = f"one of {', '.join(sorted(mapping))}"
+        if tag_field in error.instance:
+            detail = f"this is {known}; got {_name_of(tag)}"
+            yield _fault((*path, tag_field), RequestFaultCode.UNKNOWN_VALUE, detail)
+        else:
+            detail = f"the field {tag_field!r} is required: {known}"
+            yield _fault((*path, tag_field), FaultCode.MISSING_FIELD, detail)
         return
     references = [branch.get("$ref") for branch in error.validator_value]
     for inner in branches.get(references.index(mapping[tag]), ()):

@@ -109,9 +109,12 @@ async def test_what_single_requests_compute_a_batch_computes_to_the_byte(
 async def test_one_fault_does_not_touch_the_others(
     client: httpx.AsyncClient, count_rows: CountRows
 ) -> None:
+    await client.put("/v1/plans/gone", json=BEFORE)
+    await client.delete("/v1/plans/gone", headers={"If-Match": "*"})
     plans: list[dict[str, Any]] = [
         {"plan": BEFORE},
         {"plan": "nobody"},
+        {"plan": "gone"},
         {"plan": {**BEFORE, "topology": "nowhere"}},
         {"plan": BEFORE, "patch": {"workload": {"microbatch_size": 2}}},
         {"plan": BEFORE, "patch": {"workload": {"microbatches": 0}}},
@@ -121,7 +124,7 @@ async def test_one_fault_does_not_touch_the_others(
     ]
     answers = (await batch(client, plans=plans)).json()["plans"]
     outcomes = [entry["outcome"] for entry in answers]
-    assert outcomes == ["estimate", *["problem"] * 6, "estimate"]
+    assert outcomes == ["estimate", *["problem"] * 7, "estimate"]
     assert (await count_rows())["estimates"] == 2
     for index, (request, entry) in enumerate(zip(plans, answers, strict=True)):
         single = await client.post("/v1/estimates", json=request)
@@ -137,7 +140,7 @@ async def test_one_fault_does_not_touch_the_others(
             {**error, "pointer": f"/plans/{index}{error['pointer']}"} for error in alone["errors"]
         ] == problem["errors"]
     statuses = [entry["problem"]["status"] for entry in answers[1:-1]]
-    assert statuses == [422] * 6
+    assert statuses == [422] * 7
 
 
 async def test_many_patches_of_one_plan(client: httpx.AsyncClient) -> None:

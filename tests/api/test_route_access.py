@@ -151,6 +151,12 @@ async def test_references_do_not_reach_another_team(
     assert "unknown_reference" in seen.text
     stored = await curious.put("/v1/plans/mine", json={**INLINE_PLAN, "topology": f"{OWNED}@1"})
     assert (stored.status_code, "unknown_reference" in stored.text) == (422, True)
+    # Only its own team is told that a document is archived.
+    for kind in KINDS:
+        await owner.delete(f"/v1/{kind}/{OWNED}", headers={"If-Match": "*"})
+    assert "is archived" in (await owner.post("/v1/cadence", json={"plan": OWNED})).text
+    seen = await curious.post(url, json=body)
+    assert comparable(seen) == comparable(expected, {ABSENT: OWNED})
     await owner.aclose()
     await curious.aclose()
 

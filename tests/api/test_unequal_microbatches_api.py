@@ -228,3 +228,28 @@ async def test_a_patch_of_the_count_is_refused_where_lists_stay(client: httpx.As
         (error,) = response.json()["errors"]
         assert error["pointer"] == "/patch/workload/microbatches"
         assert "with 4 numbers or one for all" in error["detail"]
+
+
+async def test_the_peak_by_bytes_has_an_instant_of_its_own(client: httpx.AsyncClient) -> None:
+    """The third microbatch keeps most; by then no rank keeps more of them than before.
+
+    Rank 0 runs F0 F1 B0 F2 from 0, 1, 4, 6 s, and rank 1 F0 B0 F1 B1 F2 from 1, 2, 4, 5, 7 s.
+    """
+    stage = {"forward_seconds": 1, "backward_seconds": 2, "activation_bytes": [1, 1, 100]}
+    plan = {
+        "costs": {"stages": [stage, stage]},
+        "schedule": {"kind": "1f1b"},
+        "workload": {"microbatches": 3},
+    }
+    answer = (await client.post("/v1/live-activations", json={"plan": plan})).json()
+    estimate = (await client.post("/v1/estimates", json={"plan": plan})).json()
+    for ranks in (answer["ranks"], estimate["live_activations"]["ranks"]):
+        by_count = [(rank["peak_activations"], rank["at_seconds"]) for rank in ranks]
+        by_bytes = [(rank["peak_bytes"], rank["peak_bytes_at_seconds"]) for rank in ranks]
+        assert by_count == [(2, 1), (1, 1)]
+        assert by_bytes == [(101, 6), (100, 7)]
+        assert ranks[0]["alive"] == [{"stage": 0, "microbatch": 0}, {"stage": 0, "microbatch": 1}]
+    stage.pop("activation_bytes")
+    answer = (await client.post("/v1/live-activations", json={"plan": plan})).json()
+    for rank in answer["ranks"]:
+        assert not {"peak_bytes", "peak_bytes_at_seconds"} & rank.keys()

@@ -7,8 +7,10 @@ from service.app.documents import archive, check, put
 from service.app.errors import NotFound
 from service.app.ports import DocumentKind
 from service.app.references import (
+    Absent,
     Reference,
     find,
+    look_up,
     parse_name,
     parse_reference,
     resolve,
@@ -107,6 +109,32 @@ async def test_what_is_archived_resolves_for_old_references_only() -> None:
         assert await find(unit, DocumentKind.MODEL, "m@1") is not None
         for text in ("m", "m@1", "m@2"):
             assert await find(unit, DocumentKind.MODEL, text, new=True) is None
+
+
+async def test_an_archived_name_says_what_still_resolves() -> None:
+    services = fake_services()
+    await put(services, DocumentKind.MODEL, "m", model("a"))
+    await put(services, DocumentKind.MODEL, "m", model("b"))
+    async with services.storage.reading() as unit:
+        later = await look_up(unit, DocumentKind.MODEL, "m@9")
+        assert later == Absent("no model 'm@9' is stored; the newest revision is 'm@2'")
+    await archive(services, DocumentKind.MODEL, "m")
+    async with services.storage.reading() as unit:
+        for text, new, detail in (
+            ("m", False, "the model 'm' is archived; 'm@2' still resolves"),
+            ("m@9", False, "no model 'm@9' is stored; 'm@2', which is archived, still resolves"),
+            ("m", True, "storing it again under that name takes it back"),
+            ("m@2", True, "the model 'm' is archived, so nothing new refers to it"),
+            ("n", False, "no model 'n' is stored; give the name"),
+            ("no reference", True, "no model 'no reference' is stored; give the name"),
+        ):
+            found = await look_up(unit, DocumentKind.MODEL, text, new=new)
+            assert isinstance(found, Absent)
+            assert detail in found.detail
+        with pytest.raises(NotFound, match="the model 'm' is archived; 'm@2' still resolves"):
+            await resolve_in_path(unit, DocumentKind.MODEL, "m")
+        with pytest.raises(InvalidInput, match="archived"):
+            await resolve(unit, DocumentKind.MODEL, "m", ("costs", "model"))
 
 
 async def test_each_kind_has_its_word_and_its_type() -> None:

@@ -99,6 +99,22 @@ def test_a_value_may_hold_whole_numbers_too() -> None:
     assert check_value({"seconds": 2, "counts": {"a": 2.0}}, Body).counts == {"a": 2}
 
 
+@pytest.mark.parametrize(
+    ("hop", "detail"),
+    [
+        ({"kind": "walk"}, "this is one of hop, leap; got 'walk'"),
+        ({"kind": 1}, "this is one of hop, leap; got 1"),
+        ({"kind": "w" * 41}, "this is one of hop, leap; got a string of 41 characters"),
+        ({"lanes": 1}, "the field 'kind' is required: one of hop, leap"),
+    ],
+)
+def test_an_unknown_kind_is_told_beside_the_known_ones(hop: dict[str, Any], detail: str) -> None:
+    problem = refused(json.dumps({"seconds": 1, "route": [hop]}).encode())
+    assert [(error.pointer, error.detail) for error in problem.errors] == [
+        ("/route/0/kind", detail)
+    ]
+
+
 def test_all_faults_are_listed_at_once() -> None:
     body = {
         "seconds": -1,

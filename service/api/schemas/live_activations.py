@@ -41,7 +41,7 @@ class LiveSeries(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LiveRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """One pipeline rank at its first peak."""
+    """One pipeline rank at its first peak by count, and its peak by bytes."""
 
     rank: Annotated[int, Meta(ge=0, description="Pipeline rank.")]
     peak_activations: Annotated[
@@ -51,9 +51,18 @@ class LiveRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         int | msgspec.UnsetType,
         Meta(
             description=(
-                "Largest sum of bytes alive, on each device of the rank; reached at a moment of "
-                "its own. Absent when the bytes of an activation are not known on every stage."
+                "Largest sum of bytes alive, on each device of the rank. Absent when the bytes of "
+                "an activation are not known on every stage."
             )
+        ),
+    ] = msgspec.UNSET
+    peak_bytes_at_seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | msgspec.UnsetType,
+        Meta(
+            description=(
+                "When peak_bytes is first reached (predicted), which need not be at_seconds. There "
+                "exactly when peak_bytes is."
+            ),
         ),
     ] = msgspec.UNSET
     at_seconds: Annotated[
@@ -61,7 +70,7 @@ class LiveRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ]
     alive: Annotated[
         list[AliveActivation],
-        Meta(description="What is alive at that moment, up to the first 1024 by microbatch."),
+        Meta(description="What is alive at at_seconds, up to the first 1024 by microbatch."),
     ]
     series: Annotated[
         LiveSeries | msgspec.UnsetType, Meta(description="Absent for very long iterations.")
@@ -88,6 +97,7 @@ def live_activations_terms(
                 rank=live.rank,
                 peak_activations=live.peak_activations,
                 peak_bytes=msgspec.UNSET if live.peak_bytes is None else live.peak_bytes,
+                peak_bytes_at_seconds=_bytes_peak_seconds(timeline, live),
                 at_seconds=to_seconds(int(timeline.run.start[live.peak_operation])),
                 alive=[
                     AliveActivation(stage=stage, microbatch=microbatch)
@@ -98,6 +108,13 @@ def live_activations_terms(
             for live in ranks
         ]
     )
+
+
+def _bytes_peak_seconds(timeline: Timeline, live: CoreLiveActivations) -> float | msgspec.UnsetType:
+    if live.peak_bytes_operation is None:
+        return msgspec.UNSET
+    # Bytes are added at the start of an operation, so that is where any peak is first reached.
+    return to_seconds(int(timeline.run.start[live.peak_bytes_operation]))
 
 
 def _series(timeline: Timeline, live: CoreLiveActivations) -> LiveSeries:

@@ -1,7 +1,8 @@
 """The work of a calculation, known before it is done."""
 
+from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.plans.placement import MAX_RANKS
@@ -9,6 +10,7 @@ from service.core.plans.plan import Plan
 from service.core.plans.schedule import plan_family, plan_shape
 from service.core.plans.workload import given_lists
 from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
+from service.core.schedules.catalogue import check_shape
 from service.core.schedules.program import Program
 from service.core.schedules.shape import Backward
 from service.core.schedules.simulated_pace import LINK_VISITS
@@ -19,6 +21,7 @@ __all__ = [
     "INLINE_WORK_BUDGET",
     "Work",
     "check_batch",
+    "check_work",
     "link_work",
     "work_of",
 ]
@@ -65,6 +68,10 @@ _LINK_RUN_COST = 2
 # differ each size is priced on the path of each pair of ranks.
 _LISTED_OPERATIONS = 20
 _PRICED_OPERATIONS = 100
+
+# How far below the most microbatches that fit a number is looked for that the schedule allows too:
+# schedules ask for multiples of the ranks or of groups.
+_LEGAL_SEARCH = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +156,52 @@ def check_batch(works: Iterable[Work], budget: int = BATCH_WORK_BUDGET) -> None:
             f"{max(totals)}; one request may take {budget}: send fewer of them at a time"
         )
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plans",), detail)])
+
+
+def check_work(plan: Plan, *, replays: int = 0, budget: int = INLINE_WORK_BUDGET) -> Work:
+    """The work of a plan that is within the budget.
+
+    Raises `WorkBudgetExceeded` with how many microbatches would be, where a number would.
+    """
+    work = work_of(plan, replays=replays)
+    try:
+        work.check(budget)
+    except WorkBudgetExceeded as exceeded:
+        (fault,) = exceeded.faults
+        raise WorkBudgetExceeded([_with_remedy(fault, plan, replays, budget)]) from exceeded
+    return work
+
+
+def _with_remedy(fault: Fault, plan: Plan, replays: int, budget: int) -> Fault:
+    """The fault with what would fit: fewer microbatches, or a shorter order where it counts."""
+    if plan.schedule.order is not None:
+        words = sum(text.count(" ") + 1 for text in plan.schedule.order)
+        detail = f"an order of {words} operations: {fault.detail}"
+        return Fault(fault.code, ("schedule", "order"), detail)
+    most = _most_microbatches(plan, replays, budget)
+    if most is None:
+        return fault
+    fits = f"{most} {'microbatch fits' if most == 1 else 'microbatches fit'}"
+    return Fault(fault.code, fault.path, f"{fault.detail}; {fits}")
+
+
+def _most_microbatches(plan: Plan, replays: int, budget: int) -> int | None:
+    """The most that fit the budget and the schedule; None when there is none, or it lies far."""
+
+    def with_microbatches(number: int) -> Plan:
+        return replace(plan, workload=replace(plan.workload, microbatches=number))
+
+    def total(number: int) -> int:
+        return work_of(with_microbatches(number), replays=replays).total
+
+    family = plan_family(plan)
+    fitting = bisect_right(range(1, plan.workload.microbatches), budget, key=total)
+    for number in range(fitting, max(0, fitting - _LEGAL_SEARCH), -1):
+        # Groups change with the number, so a smaller one is not always less work.
+        legal = not check_shape(family, plan_shape(with_microbatches(number)))
+        if legal and total(number) <= budget:
+            return number
+    return None
 
 
 def work_of(plan: Plan, *, replays: int = 0) -> Work:

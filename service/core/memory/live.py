@@ -34,7 +34,8 @@ class LiveActivations:
     (False: at its start, True: at its end) and `series_count` (alive from then on).
     `peak_operation` is the operation at whose start `peak_activations` is reached first, and
     `alive` what is alive then, as (stage, microbatch) by microbatch. Bytes are absent unless every
-    stage's were given; their peak may stand at another operation.
+    stage's were given; their peak is reached first at the start of `peak_bytes_operation`, which
+    may be another operation.
     """
 
     rank: int

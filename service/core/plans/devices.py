@@ -14,6 +14,8 @@ __all__ = ["MAX_EXPANDED_NAMES", "expand_devices"]
 MAX_EXPANDED_NAMES = 65_536
 # Device names that patterns are tried on, all together.
 _MAX_COMPARISONS = 2_000_000
+# How many names of one entry with lists are told apart in its fault.
+_NAMED_FAULTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +70,45 @@ def _expand(cluster: Cluster, patterns: tuple[str, ...]) -> tuple[str, ...]:
             detail = f"the bracket lists stand for more than {MAX_EXPANDED_NAMES} names"
             faults.append(Fault(FaultCode.WORK_BUDGET, path, detail))
             break
+        entry: list[Fault] = []
         for name in _product(parts):
             if not _is_pattern(name):
-                faults += _take(name, position, chosen, cluster, index)
+                entry += _take(name, position, chosen, cluster, index)
                 continue
             candidates = _candidates(name, index)
             comparisons += len(candidates)
             if comparisons > _MAX_COMPARISONS:
                 detail = "too many patterns for a cluster of this size: name hosts, or fewer"
-                faults.append(Fault(FaultCode.WORK_BUDGET, path, detail))
+                faults += [
+                    *_of_entry(text, size, entry),
+                    Fault(FaultCode.WORK_BUDGET, path, detail),
+                ]
                 raise InvalidInput(faults)
             fitting = [device for device in candidates if fnmatchcase(device, name)]
             if not fitting:
                 detail = f"no accelerator of the topology fits {name!r}"
-                faults.append(Fault(FaultCode.UNKNOWN_NAME, path, detail))
+                entry.append(Fault(FaultCode.UNKNOWN_NAME, path, detail))
             for device in fitting:
                 chosen.setdefault(device, position)
+        faults += _of_entry(text, size, entry)
     if faults:
         raise InvalidInput(faults)
     return tuple(chosen)
+
+
+def _of_entry(text: str, size: int, faults: Sequence[Fault]) -> Iterator[Fault]:
+    """The faults of one entry as one of each code: one with lists can be wrong in thousands."""
+    by_code: dict[FaultCode, list[Fault]] = {}
+    for fault in faults:
+        by_code.setdefault(fault.code, []).append(fault)
+    for code, alike in by_code.items():
+        if size == 1:
+            yield from alike
+            continue
+        named = "; ".join(fault.detail for fault in alike[:_NAMED_FAULTS])
+        more = f"; and {len(alike) - _NAMED_FAULTS} more" if len(alike) > _NAMED_FAULTS else ""
+        detail = f"{len(alike)} of the {size} names of {text!r}: {named}{more}"
+        yield Fault(code, alike[0].path, detail)
 
 
 def _take(

@@ -90,7 +90,8 @@ PINNED_PATHS = Statement(
 )
 ONE_CHUNK = Statement(
     "one_chunk",
-    "chunks_per_rank is 1, so nothing is interleaved: with 2 or more, a rank holds several stages",
+    "schedule.chunks_per_rank is 1, so each rank holds one stage and nothing is interleaved: give "
+    "2 or more, and pipeline x chunks_per_rank stages",
 )
 RECOMPUTE_IGNORED = Statement("recompute_ignored", "without a backward nothing is computed again")
 SLACK_KEEPS_QUEUES = Statement(

@@ -9,18 +9,22 @@ import numpy as np
 from service.core.errors import Fault, FaultCode
 from service.core.schedules.orders import RankOrder
 from service.core.schedules.program import OpKind
-from service.core.schedules.shape import Shape
+from service.core.schedules.shape import Shape, near_even
 
 __all__ = ["check_chimera", "chimera_order"]
 
 
 def check_chimera(shape: Shape) -> list[Fault]:
     """An even number of ranks, and microbatches in whole blocks of that many."""
-    faults = []
     ranks = shape.ranks
     if ranks % 2:
-        detail = f"an even number of ranks; got {ranks}"
-        faults.append(Fault(FaultCode.ILLEGAL_SCHEDULE, ("parallelism", "pipeline"), detail))
+        # No number of microbatches is right for these ranks.
+        detail = (
+            f"an even number of ranks, such as {near_even(ranks)}, and a multiple of them as "
+            f"microbatches; got {ranks} ranks"
+        )
+        return [Fault(FaultCode.ILLEGAL_SCHEDULE, ("parallelism", "pipeline"), detail)]
+    faults = []
     if shape.microbatches % ranks:
         below, above = shape.microbatches // ranks * ranks, -(-shape.microbatches // ranks) * ranks
         legal = f"{below} or {above}" if below else f"{above}"

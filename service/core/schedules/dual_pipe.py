@@ -12,7 +12,7 @@ import numpy.typing as npt
 from service.core.errors import Fault, FaultCode
 from service.core.schedules.orders import Int32Array, RankOrder, numbered, repeated
 from service.core.schedules.program import OpKind
-from service.core.schedules.shape import Shape
+from service.core.schedules.shape import Shape, near_even
 
 __all__ = ["check_dual_pipe", "check_dual_pipe_v", "dual_pipe_order", "dual_pipe_v_order"]
 
@@ -40,10 +40,16 @@ def check_dual_pipe(shape: Shape) -> list[Fault]:
     """An even number of ranks, and an even number of at least 2P microbatches."""
     faults = check_dual_pipe_v(shape)
     if shape.ranks % 2:
-        detail = f"an even number of ranks, half of them for each turn; got {shape.ranks}"
+        detail = (
+            "an even number of ranks, half of them for each turn, such as "
+            f"{near_even(shape.ranks)}; got {shape.ranks}"
+        )
         faults.append(Fault(FaultCode.ILLEGAL_SCHEDULE, ("parallelism", "pipeline"), detail))
     if shape.microbatches % 2:
-        detail = f"an even number of microbatches, half from each end; got {shape.microbatches}"
+        detail = (
+            "an even number of microbatches, half from each end, such as "
+            f"{near_even(max(shape.microbatches, 2 * shape.ranks))}; got {shape.microbatches}"
+        )
         faults.append(Fault(FaultCode.ILLEGAL_SCHEDULE, ("workload", "microbatches"), detail))
     return faults
 

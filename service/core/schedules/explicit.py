@@ -46,7 +46,7 @@ def check_explicit(shape: Shape) -> list[Fault]:
 @lru_cache(maxsize=32)
 def _check(shape: Shape) -> tuple[Fault, ...]:
     if shape.order is None:
-        detail = "an explicit schedule states its order: one text a rank"
+        detail = "an explicit schedule states its order: one text a rank, such as '0F0 0B0'"
         return (Fault(FaultCode.MISSING_FIELD, ("schedule", "order"), detail),)
     faults = []
     if len(shape.order) != shape.ranks:

@@ -5,7 +5,15 @@ from enum import StrEnum
 
 from service.core.schedules.order_costs import OrderCosts
 
-__all__ = ["Backward", "Placement", "Shape", "loop_placement", "two_way_placement", "v_placement"]
+__all__ = [
+    "Backward",
+    "Placement",
+    "Shape",
+    "loop_placement",
+    "near_even",
+    "two_way_placement",
+    "v_placement",
+]
 
 # The rank of each stage, for each direction: placement[direction][stage].
 Placement = tuple[tuple[int, ...], ...]
@@ -55,3 +63,10 @@ def two_way_placement(shape: Shape) -> Placement:
     """Stage s on rank s for one half of the microbatches, on rank P-1-s for the other half."""
     down = tuple(range(shape.ranks))
     return (down, down[::-1])
+
+
+def near_even(number: int) -> str:
+    """The even numbers, at least 2, that are nearest to a number of at least 1, in words."""
+    return " or ".join(
+        str(even) for even in range(number - 1, number + 2) if even and even % 2 == 0
+    )

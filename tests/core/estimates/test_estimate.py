@@ -1,6 +1,7 @@
 """Estimates: the worked example, bounds against predictions, throughput, work."""
 
 import random
+import re
 from dataclasses import replace
 
 import msgspec
@@ -12,9 +13,10 @@ from service.core.estimates.bounds import iteration_lower_bounds
 from service.core.estimates.estimate import estimate_plan, plan_live_activations
 from service.core.estimates.iteration import iteration_picoseconds, throughput
 from service.core.estimates.simulation import simulate_plan
-from service.core.estimates.work import INLINE_WORK_BUDGET, Work, check_batch, work_of
-from service.core.plans.plan import Degrees, GivenStage, Plan
+from service.core.estimates.work import INLINE_WORK_BUDGET, Work, check_batch, check_work, work_of
+from service.core.plans.plan import Degrees, GivenStage, Plan, Schedule
 from service.core.plans.resolve import resolve
+from service.core.plans.schedule import check_schedule
 from service.core.schedules.cadence import measure_cadence
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.expand import expand
@@ -187,6 +189,51 @@ def test_the_largest_part_of_the_work_is_pointed_at() -> None:
         with pytest.raises(WorkBudgetExceeded) as refused:
             work.check()
         assert [fault.path for fault in refused.value.faults] == [path]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "chunks", "multiple"),
+    [("1f1b", 4, 1, 1), ("chimera", 6, 1, 6), ("interleaved_1f1b", 4, 2, 1), ("zb_auto", 4, 1, 1)],
+)
+def test_the_microbatches_that_would_fit_are_named(
+    kind: str, ranks: int, chunks: int, multiple: int
+) -> None:
+    plan = given_plan([GivenStage(0.1, 0.1)] * (ranks * chunks), microbatches=10**8 * multiple)
+    schedule = replace(plan.schedule, kind=kind, chunks_per_rank=chunks)
+    plan = replace(plan, schedule=schedule, degrees=Degrees(ranks))
+    with pytest.raises(WorkBudgetExceeded) as refused:
+        check_work(plan)
+    (fault,) = refused.value.faults
+    found = re.search(r"; (\d+) microbatches fit$", fault.detail)
+    assert found is not None
+    most = int(found[1])
+    assert most % multiple == 0
+
+    def workable(microbatches: int) -> Plan:
+        return replace(plan, workload=replace(plan.workload, microbatches=microbatches))
+
+    assert check_work(workable(most)).total <= INLINE_WORK_BUDGET
+    assert not check_schedule(workable(most))
+    for more in range(most + 1, most + 2 * ranks + 1):
+        too_many = work_of(workable(more)).total > INLINE_WORK_BUDGET
+        assert too_many or check_schedule(workable(more))
+
+
+def test_no_number_of_microbatches_is_named_where_none_would_fit() -> None:
+    plan = given_plan([GivenStage(0.1, 0.1)] * 4)
+    with pytest.raises(WorkBudgetExceeded) as refused:
+        check_work(plan, budget=10)
+    assert "fit" not in refused.value.faults[0].detail
+
+
+def test_an_order_that_is_too_long_is_pointed_at_itself() -> None:
+    schedule = Schedule("explicit", order=("0F0 0B0",))
+    plan = replace(given_plan([GivenStage(0.1, 0.1)], microbatches=1), schedule=schedule)
+    with pytest.raises(WorkBudgetExceeded) as refused:
+        check_work(plan, budget=10)
+    (fault,) = refused.value.faults
+    assert fault.path == ("schedule", "order")
+    assert fault.detail.startswith("an order of 2 operations: ")
 
 
 def test_ranks_are_work_too() -> None:

@@ -81,6 +81,21 @@ def test_every_fault_of_an_allocation_is_told() -> None:
     ]
 
 
+def test_an_entry_with_lists_has_one_fault_of_each_kind() -> None:
+    patterns = ["host0/gpu[0-1]", "host[0,7-9,20-24]/gpu[0,5]", "host[30-31]/*"]
+    assert refusals(lambda: expand_devices(CLUSTER, patterns)) == [
+        (FaultCode.DUPLICATE_NAME, (*DEVICES, 1)),
+        (FaultCode.UNKNOWN_NAME, (*DEVICES, 1)),
+        (FaultCode.UNKNOWN_NAME, (*DEVICES, 2)),
+    ]
+    text = refusal_text(lambda: expand_devices(CLUSTER, patterns))
+    # gpu5 of hosts 0, 7, 8, 9 and both of five hosts that are not there
+    assert "14 of the 18 names of 'host[0,7-9,20-24]/gpu[0,5]': 'host0/gpu5' is no device" in text
+    assert "and 11 more" in text
+    assert "1 of the 18 names" in text
+    assert "2 of the 2 names of 'host[30-31]/*': no accelerator" in text
+
+
 def test_a_name_written_again_points_to_where_it_stood_first() -> None:
     patterns = ["host0/gpu0", "host0/*", "host0/gpu0"]
     assert "(entry 0)" in refusal_text(lambda: expand_devices(CLUSTER, patterns))

@@ -269,5 +269,7 @@ def test_an_interleaved_schedule_of_one_chunk_says_that_nothing_is_interleaved()
             schedule=Schedule(kind=kind, chunks_per_rank=chunks),
             stages=stages,
         )
-        codes = {statement.code for statement in resolve(plan).assumptions}
-        assert ("one_chunk" in codes) == said
+        details = {one.code: one.detail for one in resolve(plan).assumptions}
+        assert ("one_chunk" in details) == said
+        if said:
+            assert "give 2 or more, and pipeline x chunks_per_rank stages" in details["one_chunk"]

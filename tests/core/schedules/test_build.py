@@ -1,5 +1,10 @@
 """Named schedules: what is legal, recompute, edges, the cache."""
 
+import re
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +18,7 @@ from service.core.schedules.build import (
 )
 from service.core.schedules.catalogue import SCHEDULES, check_shape
 from service.core.schedules.program import OpKind, PairMode, RecomputeMode, StageEdge
-from service.core.schedules.shape import Shape
+from service.core.schedules.shape import Shape, near_even
 from tests.core.schedules.plans import write_order
 from tests.core.schedules.reference_orders import Word, rank_orders, shapes_of
 
@@ -93,6 +98,31 @@ def test_counts_are_refused_with_what_would_be_legal(schedule: str) -> None:
                 if not faults:
                     program = build_program(schedule, ranks, microbatches, chunks_per_rank=chunks)
                     assert program.stages == ranks * chunks
+
+
+@pytest.mark.parametrize("schedule", NAMED)
+def test_a_number_that_a_refusal_names_is_one_that_would_do(schedule: str) -> None:
+    family = SCHEDULES[schedule]
+    groups = (None, 1, 3, 5, 50) if family.takes_groups else (None,)
+    fields = {"pipeline": "ranks"} | {
+        name: name for name in ("microbatches", "chunks_per_rank", "group_size")
+    }
+    for ranks, microbatches, chunks, group in product(range(1, 8), range(1, 16), (1, 2, 3), groups):
+        shape = family.shape(ranks, microbatches, chunks_per_rank=chunks, group_size=group)
+        for fault in check_shape(family, shape):
+            field = fields[str(fault.path[-1])]
+            named = {int(text) for text in re.findall(r"\d+", fault.detail.split("; got")[0])}
+            changes: list[dict[str, Any]] = [{field: number} for number in named if number]
+            others = [replace(shape, **change) for change in changes]
+            assert any(
+                fault.path not in {left.path for left in check_shape(family, other)}
+                for other in others
+            ), fault
+
+
+@pytest.mark.parametrize(("number", "words"), [(1, "2"), (2, "2"), (3, "2 or 4"), (8, "8")])
+def test_the_even_numbers_next_to_a_number(number: int, words: str) -> None:
+    assert near_even(number) == words
 
 
 def test_what_a_schedule_does_not_take_is_refused() -> None:
