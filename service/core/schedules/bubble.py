@@ -13,7 +13,7 @@ from service.core.schedules.ideal import ClosedFormFailure, IdealUtilisation, ju
 from service.core.schedules.simulate import MAX_PICOSECONDS, simulate
 from service.core.schedules.stage_times import StageTimes, operation_durations
 from service.core.schedules.timeline import Timeline
-from service.core.schedules.waits import operation_waits
+from service.core.schedules.waits import rank_waits
 
 __all__ = [
     "REPLAY_SEQUENCE",
@@ -115,10 +115,11 @@ def measure_bubbles(timelines: Sequence[Timeline]) -> list[Bubble]:
 def _bubble(timeline: Timeline, excess: Excess) -> Bubble:
     makespan = timeline.makespan
     ranks = timeline.program.ranks
-    busy = sum(timeline.busy.tolist())
+    of_rank = timeline.busy.tolist()
+    busy = sum(of_rank)
     span = int((timeline.last_end - timeline.first_start).max())
     closed_form = judge_closed_form(timeline)
-    ideal = _ideal(timeline)
+    ideal = Fraction(busy, ranks)
     return Bubble(
         makespan=makespan,
         span=span,
@@ -127,7 +128,7 @@ def _bubble(timeline: Timeline, excess: Excess) -> Bubble:
         span_idle_fraction=1 - busy / (span * ranks),
         overhead_ratio=float((makespan - ideal) / ideal),
         excess=excess,
-        ranks=_rank_times(timeline),
+        ranks=_rank_times(timeline, of_rank),
         ideal_utilisation=closed_form if isinstance(closed_form, IdealUtilisation) else None,
         closed_form_fails=closed_form if isinstance(closed_form, ClosedFormFailure) else None,
     )
@@ -137,14 +138,14 @@ def _ideal(timeline: Timeline) -> Fraction:
     return Fraction(sum(timeline.busy.tolist()), timeline.program.ranks)
 
 
-def _rank_times(timeline: Timeline) -> tuple[RankTime, ...]:
-    waits = operation_waits(timeline)
-    starts = timeline.program.rank_offsets[:-1]
-    dependency_waits, transfer_waits, contention_waits, sends = (
-        np.add.reduceat(times, starts).tolist()
-        for times in (waits.dependency, waits.transfer, waits.contention, timeline.holds)
+def _rank_times(timeline: Timeline, busy: Sequence[int]) -> tuple[RankTime, ...]:
+    waits = rank_waits(timeline)
+    dependency_waits, transfer_waits, contention_waits = (
+        times.tolist() for times in (waits.dependency, waits.transfer, waits.contention)
     )
-    busy = timeline.busy.tolist()
+    sends = [0] * timeline.program.ranks
+    if timeline.transfers.holds_senders:
+        sends = np.add.reduceat(timeline.holds, timeline.program.rank_offsets[:-1]).tolist()
     first, last = timeline.first_start.tolist(), timeline.last_end.tolist()
     makespan = timeline.makespan
     return tuple(

@@ -10,7 +10,7 @@ import numpy as np
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.schedules.critical_path import CriticalPath
 from service.core.schedules.program import OpKind
-from service.core.schedules.sensitivity import path_inputs, path_operations, timed_kinds
+from service.core.schedules.sensitivity import path_inputs, timed_kinds
 from service.core.schedules.stage_times import StageTimes, operation_durations, operation_kinds
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.transfers import Transfers
@@ -95,7 +95,7 @@ def exact_gains(
     ]
     if faults:
         raise InvalidInput(faults)
-    on_path, crossed = path_operations(path), path_inputs(path)
+    on_path, crossed = path.operations.operation, path_inputs(path)
     queues = timeline.transfers.links is not None
     gains = []
     for index, changed in enumerate(found):

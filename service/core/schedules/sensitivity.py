@@ -10,13 +10,19 @@ None of that holds where transfers queue on links: less work may then lengthen t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from service.core.schedules.critical_path import CriticalPath
-from service.core.schedules.program import OpKind
-from service.core.schedules.stage_times import operation_kinds, pick
+from service.core.schedules.critical_path import CriticalPath, totals
+from service.core.schedules.program import OpKind, Program, kept_with_program
+from service.core.schedules.stage_times import (
+    input_ways,
+    operation_groups,
+    operation_kinds,
+    pick,
+)
 from service.core.schedules.timeline import Timeline
 
 __all__ = [
@@ -24,9 +30,10 @@ __all__ = [
     "Sensitivity",
     "measure_sensitivity",
     "path_inputs",
-    "path_operations",
     "timed_kinds",
 ]
+
+Key = TypeVar("Key")
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -65,37 +72,43 @@ def measure_sensitivity(timeline: Timeline, path: CriticalPath) -> Sensitivity:
     if timeline.transfers.links is not None:
         raise ValueError("where transfers queue on links a slope bounds nothing")
     program = timeline.program
-    groups = program.stages * len(OpKind)
-    group, time = _parts(timeline, path_operations(path))
-    counts, sums = _totals(group, time, groups)
+    group, time = _parts(timeline, path.operations.operation)
     crossed = path_inputs(path)
-    crossings = 2 * program.input_edges.astype(np.int64) + program.input_gradient
-    crossing_counts, crossing_sums = _totals(
-        crossings[crossed], timeline.latencies[crossed], 2 * len(program.stage_edges)
-    )
     return Sensitivity(
-        operations={
-            (index // len(OpKind), OpKind(index % len(OpKind))): Derivative(
-                counts[index], sums[index]
-            )
-            for index in np.flatnonzero(_is_run(timeline)).tolist()
-        },
-        transfers={
-            (index // 2, bool(index % 2)): Derivative(crossing_counts[index], crossing_sums[index])
-            for index in np.flatnonzero(np.bincount(crossings)).tolist()
-        },
+        _derivatives(
+            _run_parts(program, timeline.times.forward_backward is None),
+            totals(group, time, program.stages * len(OpKind)),
+        ),
+        _derivatives(
+            _crossed_ways(program),
+            totals(
+                input_ways(program)[crossed],
+                timeline.latencies[crossed],
+                2 * len(program.stage_edges),
+            ),
+        ),
     )
-
-
-def path_operations(path: CriticalPath) -> Int64Array:
-    """Ids of the operations on the path, from time 0."""
-    return np.array([step.operation for step in path.operations], dtype=np.int64)
 
 
 def path_inputs(path: CriticalPath) -> Int64Array:
     """Indices into `program.inputs` of the transfers on the path, from time 0."""
-    crossed = [step.after.input for step in path.operations if step.after is not None]
-    return np.array(crossed, dtype=np.int64)
+    crossed = path.operations.crossed
+    return crossed[crossed >= 0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keys(Generic[Key]):
+    """What there are derivatives by, and at which index of all counts each stands."""
+
+    index: Int64Array
+    keys: tuple[Key, ...]
+
+
+def _derivatives(
+    by: _Keys[Key], counts_and_sums: tuple[Int64Array, Int64Array]
+) -> dict[Key, Derivative]:
+    counts, sums = (of_all[by.index].tolist() for of_all in counts_and_sums)
+    return dict(zip(by.keys, map(Derivative, counts, sums), strict=True))
 
 
 def timed_kinds(timeline: Timeline) -> tuple[OpKind, ...]:
@@ -113,10 +126,9 @@ def _parts(timeline: Timeline, operations: Int64Array) -> tuple[Int64Array, Int6
     A pair without a time of its own stands there as two.
     """
     program, times = timeline.program, timeline.times
-    stage, kind = program.stage[operations].astype(np.int64), program.kind[operations]
-    group: Int64Array = stage * len(OpKind) + kind
+    group: Int64Array = operation_groups(program)[operations]
     time = timeline.durations[operations]
-    pair = np.flatnonzero(kind == OpKind.FORWARD_BACKWARD)
+    pair = np.flatnonzero(program.kind[operations] == OpKind.FORWARD_BACKWARD)
     if times.forward_backward is not None or not len(pair):
         return group, time
     group[pair] += OpKind.FORWARD - OpKind.FORWARD_BACKWARD
@@ -130,23 +142,24 @@ def _parts(timeline: Timeline, operations: Int64Array) -> tuple[Int64Array, Int6
     )
 
 
-def _is_run(timeline: Timeline) -> npt.NDArray[np.bool_]:
-    """(stages x kinds,) whether there are such parts, stage after stage."""
-    program = timeline.program
-    groups = program.stages * len(OpKind)
-    group = program.stage.astype(np.int64) * len(OpKind) + program.kind
-    is_run = np.bincount(group, minlength=groups) > 0
+@kept_with_program
+def _run_parts(program: Program, halves: bool) -> _Keys[tuple[int, OpKind]]:
+    """Stages and kinds that are run, stage after stage, pairs as two where they are `halves`."""
+    group = operation_groups(program)
+    is_run = np.bincount(group, minlength=program.stages * len(OpKind)) > 0
     pair = np.flatnonzero(program.kind == OpKind.FORWARD_BACKWARD)
-    if len(pair) and timeline.times.forward_backward is None:
+    if halves and len(pair):
         is_run[group[pair]] = False
-        parts, _ = _parts(timeline, pair)
-        is_run[parts] = True
-    return is_run
+        is_run[group[pair] + OpKind.FORWARD - OpKind.FORWARD_BACKWARD] = True
+        backward_stage = program.backward_stage[pair].astype(np.int64)
+        is_run[backward_stage * len(OpKind) + OpKind.BACKWARD] = True
+    index = np.flatnonzero(is_run)
+    keys = tuple((i // len(OpKind), OpKind(i % len(OpKind))) for i in index.tolist())
+    return _Keys(index, keys)
 
 
-def _totals(group: Int64Array, times: Int64Array, groups: int) -> tuple[list[int], list[int]]:
-    """How many there are of each group, and their times together."""
-    sums = np.zeros(groups, dtype=np.int64)
-    np.add.at(sums, group, times)
-    counts: list[int] = np.bincount(group, minlength=groups).tolist()
-    return counts, sums.tolist()
+@kept_with_program
+def _crossed_ways(program: Program) -> _Keys[tuple[int, bool]]:
+    """Edges and ways that cross ranks, edge after edge."""
+    index = np.flatnonzero(np.bincount(input_ways(program)))
+    return _Keys(index, tuple((way // 2, way % 2 > 0) for way in index.tolist()))

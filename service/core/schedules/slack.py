@@ -5,22 +5,26 @@ Every rank's order is held fixed, and so is every link's.
 
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from service.core.schedules.event_kernels import latest_ends_with_links
+from service.core.schedules.explain_kernels import least_of_groups
 from service.core.schedules.kernels import latest_ends
 from service.core.schedules.program import OpKind
+from service.core.schedules.stage_times import operation_groups
 from service.core.schedules.timeline import Timeline
 
 __all__ = ["LeastSlack", "Slack", "measure_slack"]
 
 Int64Array = npt.NDArray[np.int64]
 
+_KINDS = tuple(OpKind)
 
-@dataclass(frozen=True, slots=True)
-class LeastSlack:
+
+class LeastSlack(NamedTuple):
     """The operation with the least slack of its stage and kind; of several the rank's first.
 
     A fused pair belongs to the stage of its forward, as a kind of its own.
@@ -98,32 +102,29 @@ def measure_slack(timeline: Timeline) -> Slack:
             program.inputs,
             timeline.durations,
             timeline.latencies,
-            timeline.holds,
+            timeline.holds if timeline.transfers.holds_senders else timeline.holds[:0],
             timeline.makespan,
             latest,
         )
-    slack: Int64Array = latest - run.end
+    slack = np.subtract(latest, run.end, out=latest)
     return Slack(slack, _least(timeline, slack))
 
 
 def _least(timeline: Timeline, slack: Int64Array) -> tuple[LeastSlack, ...]:
     program = timeline.program
-    group = program.stage * len(OpKind) + program.kind
-    groups = program.stages * len(OpKind)
-    least = np.full(groups, np.iinfo(np.int64).max)
-    np.minimum.at(least, group, slack)
-    candidates = np.flatnonzero(slack == least[group])
-    place = np.full(groups, -1, dtype=np.int64)
-    place[group[candidates][::-1]] = candidates[::-1]  # of several the last written: the first
+    least, place = np.empty((2, program.stages * len(OpKind)), dtype=np.int64)
+    least_of_groups(operation_groups(program), slack, least, place)
+    there = np.flatnonzero(place >= 0)
+    operations = place[there]
     return tuple(
-        LeastSlack(
-            stage=int(program.stage[operation]),
-            kind=OpKind(program.kind[operation]),
-            microbatch=int(program.microbatch[operation]),
-            operation=operation,
-            picoseconds=int(slack[operation]),
+        LeastSlack(group // len(OpKind), _KINDS[group % len(OpKind)], *entry)
+        for group, *entry in zip(
+            there.tolist(),
+            program.microbatch[operations].tolist(),
+            operations.tolist(),
+            least[there].tolist(),
+            strict=True,
         )
-        for operation in place[place >= 0].tolist()
     )
 
 

@@ -21,7 +21,9 @@ __all__ = [
     "by_stage",
     "edge_latencies",
     "input_microbatches",
+    "input_ways",
     "operation_durations",
+    "operation_groups",
     "operation_kinds",
     "pick",
     "stage_work",
@@ -129,6 +131,18 @@ def operation_kinds(program: Program) -> tuple[OpKind, ...]:
     return tuple(kind for kind in OpKind if counts[kind])
 
 
+@kept_with_program
+def operation_groups(program: Program) -> Int64Array:
+    """(operations,) stage x kinds + kind: all operations of one kind on one stage are a group."""
+    return program.stage.astype(np.int64) * len(OpKind) + program.kind
+
+
+@kept_with_program
+def input_ways(program: Program) -> Int64Array:
+    """(inputs,) 2 x edge, and one more for what goes back over it."""
+    return 2 * program.input_edges.astype(np.int64) + program.input_gradient
+
+
 def stage_work(program: Program, times: StageTimes) -> Int64Array:
     """(..., stages, microbatches or 1) picoseconds of all that is run for each microbatch.
 
@@ -161,17 +175,16 @@ def operation_durations(program: Program, times: StageTimes) -> Int64Array:
         if given is not None:
             _check_shape(f"{field.name} times", given, program.stages, "a stage", program)
     width = max(times.widths)
-    shape = (*times.forward.shape[:-2], len(OpKind), program.stages, width)
-    table = np.zeros(shape, dtype=np.int64)
+    leading = times.forward.shape[:-2]
+    table = np.zeros((*leading, program.stages, len(OpKind), width), dtype=np.int64)
     kinds = operation_kinds(program)
     sums_pairs = OpKind.FORWARD_BACKWARD in kinds and times.forward_backward is None
     for kind in kinds:
         if kind is OpKind.FORWARD_BACKWARD and sums_pairs:
-            table[..., kind, :, :] = times.forward
+            table[..., kind, :] = times.forward
         else:
-            table[..., kind, :, :] = times.of_kind(kind)
-    microbatch = 0 if width == 1 else program.microbatch
-    gathered: Int64Array = table[..., program.kind, program.stage, microbatch]
+            table[..., kind, :] = times.of_kind(kind)
+    gathered = _take(table, operation_groups(program), program.microbatch)
     if sums_pairs:
         pair = np.flatnonzero(program.kind == OpKind.FORWARD_BACKWARD)
         gathered[..., pair] += pick(
@@ -190,11 +203,21 @@ def edge_latencies(program: Program, forward: Int64Array, backward: Int64Array) 
     edges = len(program.stage_edges)
     for name, latencies in (("forward", forward), ("backward", backward)):
         _check_shape(f"{name} transfer times", latencies, edges, "an edge", program)
-    table = np.stack(np.broadcast_arrays(forward, backward), axis=-3)
-    way = program.input_gradient.astype(np.intp)
-    microbatch = 0 if table.shape[-1] == 1 else input_microbatches(program)
-    gathered: Int64Array = table[..., way, program.input_edges, microbatch]
-    return gathered
+    table = np.stack(np.broadcast_arrays(forward, backward), axis=-2)
+    alike = table.shape[-1] == 1
+    return _take(table, input_ways(program), None if alike else input_microbatches(program))
+
+
+def _take(table: Int64Array, place: Int64Array, microbatch: IntArray | None) -> Int64Array:
+    """(..., n) of a table (..., rows, columns, microbatches or 1) what stands at n places.
+
+    A place is row x columns + column. One index into a flat table is the quickest way there is.
+    """
+    *leading, rows, columns, width = table.shape
+    flat = table.reshape(*leading, rows * columns * width)
+    if width > 1:
+        place = place * width + microbatch
+    return flat.take(place, axis=-1)
 
 
 def input_microbatches(program: Program) -> IntArray:

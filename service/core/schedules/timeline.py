@@ -75,7 +75,8 @@ class Timeline:
     @property
     def makespan(self) -> int:
         """From time 0 to the last end."""
-        return int(self.run.makespan)
+        # No operation of a rank ends before the one before it.
+        return int(self.run.end[self.program.rank_offsets[1:] - 1].max())
 
     @property
     def first_start(self) -> Int64Array:

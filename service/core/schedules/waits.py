@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from service.core.schedules.explain_kernels import add_waits
 from service.core.schedules.timeline import Timeline
 
-__all__ = ["OperationWaits", "operation_waits"]
+__all__ = ["OperationWaits", "operation_waits", "rank_waits"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -32,16 +33,26 @@ def operation_waits(timeline: Timeline) -> OperationWaits:
     Contention as far as its queueing reaches, of the rest transfer as far as what it takes alone
     reaches, and the rest dependency.
     """
-    program, run = timeline.program, timeline.run
-    gap = np.empty_like(run.start)
-    gap[1:] = run.start[1:] - timeline.released[:-1]
-    gap[program.rank_offsets[:-1]] = 0
-    bound = np.flatnonzero(run.binding >= 0)
-    binding = run.binding[bound]
-    contention, transfer = np.zeros_like(gap), np.zeros_like(gap)
-    rest = gap
-    if run.queues is not None:
-        contention[bound] = np.minimum(gap[bound], timeline.queueing[binding])
-        rest = gap - contention
-    transfer[bound] = np.minimum(rest[bound], timeline.latencies[binding])
-    return OperationWaits(rest - transfer, transfer, contention)
+    operations = timeline.program.operations
+    return OperationWaits(*_added(timeline, np.arange(operations, dtype=np.int32), operations))
+
+
+def rank_waits(timeline: Timeline) -> OperationWaits:
+    """The same, all operations of each rank together: (ranks,) picoseconds."""
+    return OperationWaits(*_added(timeline, timeline.program.rank, timeline.program.ranks))
+
+
+def _added(timeline: Timeline, place: npt.NDArray[np.int32], places: int) -> Int64Array:
+    """(3, places) dependency, transfer, contention."""
+    waits = np.zeros((3, places), dtype=np.int64)
+    add_waits(
+        timeline.program.rank_offsets,
+        timeline.run.start,
+        timeline.released,
+        timeline.run.binding,
+        timeline.latencies,
+        np.zeros(0, dtype=np.int64) if timeline.run.queues is None else timeline.queueing,
+        place,
+        waits,
+    )
+    return waits
