@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from math import inf
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ from service.store.engine import create_engine
 from service.store.unit_of_work import SystemClock
 from service.web.access import access_guard, allowed_hosts
 from service.web.application import Application
+from service.web.departures import AttendedExecutor
 from service.web.guards import refuse_bad_parameters, refuse_unacceptable
 from service.web.metrics import Metrics
 from service.web.problems import EXCEPTION_HANDLERS
@@ -180,7 +182,8 @@ def create_app(
 
     def provide_services(request: Request[Any, Principal, Any]) -> Services:
         # The team comes from the guard and from nowhere else; without one this fails.
-        return backend.for_team(request.auth.team, caller_of(request))
+        services = backend.for_team(request.auth.team, caller_of(request))
+        return replace(services, executor=AttendedExecutor(services.executor, request.receive))
 
     app = Application(
         route_handlers=[*route_handlers(), get_openapi],

@@ -12,6 +12,7 @@ from uuid import uuid4
 from litestar import Litestar
 from litestar.types import HTTPScope, Message, Receive, Scope, Send
 
+from service.web.departures import CallerGone
 from service.web.methods import allowed_methods
 from service.web.telemetry import Exchange, Telemetry
 from service.web.trace_context import trace_parent
@@ -79,6 +80,8 @@ class Application(Litestar):
 
         try:
             await super().__call__(cast("Scope", inner), ask, answer)
+        except CallerGone:
+            pass  # the server knows, and expects no answer
         finally:
             exchange.routed(inner)
 

@@ -1,7 +1,7 @@
 """The whole application on a real database, SQLite and PostgreSQL in turn."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -16,6 +16,7 @@ from service.store.database import SqlDatabase
 from service.store.engine import create_engine
 from service.store.tables import Base
 from tests.api.clients import client_of
+from tests.api.held_kernels import Kernels
 
 Counts = dict[str, int]
 
@@ -45,6 +46,15 @@ async def _live(app: Litestar, started: asyncio.Event, stopped: asyncio.Event) -
     async with app.lifespan():
         started.set()
         await stopped.wait()
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernels]:
+    """Simulations that end when the test says so."""
+    held = Kernels()
+    held.hold(monkeypatch)
+    yield held
+    held.may_end.set()
 
 
 @pytest.fixture

@@ -162,15 +162,15 @@ async def test_every_simulation_runs_on_a_thread_for_it(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from service.app import pricing
-    from service.core.estimates.simulation import simulate_plan
+    from service.core.estimates.simulation import simulate_plans
 
     threads: list[str] = []
 
-    def simulate(resolved: Any) -> Any:
+    def simulate(*arguments: Any, **options: Any) -> Any:
         threads.append(threading.current_thread().name)
-        return simulate_plan(resolved)
+        return simulate_plans(*arguments, **options)
 
-    monkeypatch.setattr(pricing, "simulate_plan", simulate)
+    monkeypatch.setattr(pricing, "simulate_plans", simulate)
     question = {"plan": plan(4)}
     for path in ("cadence", "bubble", "boundary-transfers", "live-activations", "sensitivities"):
         more: dict[str, Any] = {"changes": []} if path == "sensitivities" else {}

@@ -1,23 +1,20 @@
 """More than may be computed is refused at once, and nothing stays taken."""
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from litestar import Litestar
 
-from service.app import pricing
 from service.app.access import LOCAL_TEAM, create_token
 from service.app.ports import Scope
-from service.core.estimates.simulation import simulate_plan
 from service.main import create_app, open_services
 from service.settings import Settings, read_settings
 from tests.api.clients import client_of
+from tests.api.held_kernels import Kernels
 
 PLAN: dict[str, Any] = {
     "costs": {"stages": [{"forward_seconds": 0.002, "backward_seconds": 0.004}]},
@@ -25,33 +22,6 @@ PLAN: dict[str, Any] = {
     "workload": {"microbatches": 3},
 }
 QUESTION = {"plan": PLAN}
-
-
-class Kernels:
-    """Holds every simulation until it is told to go on; threads that simulate at the moment."""
-
-    def __init__(self) -> None:
-        self.going = threading.Semaphore(0)
-        self.may_end = threading.Event()
-
-    async def wait_for(self, count: int) -> None:
-        for _ in range(count):
-            assert await asyncio.to_thread(self.going.acquire, timeout=60)
-
-
-@pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernels]:
-    held = Kernels()
-    simulate = simulate_plan
-
-    def simulate_when_told(resolved: Any) -> Any:
-        held.going.release()
-        assert held.may_end.wait(60)
-        return simulate(resolved)
-
-    monkeypatch.setattr(pricing, "simulate_plan", simulate_when_told)
-    yield held
-    held.may_end.set()
 
 
 def limited(database_url: str, tmp_path: Path, **limits: int) -> Settings:

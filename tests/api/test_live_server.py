@@ -15,6 +15,7 @@ from service.main import MAX_BODY_BYTES, create_app
 from service.settings import read_settings
 from service.web import strict_json
 from service.web.protocol import BoundedProtocol
+from tests.api.held_kernels import Kernels
 from tests.app.fakes import FakeDatabase, FakeStorage
 
 JSON = {"Content-Type": "application/json"}
@@ -143,3 +144,53 @@ async def test_requests_no_client_library_would_send(live: Live) -> None:
     assert b" 421 " in (await answer_to(rebound + kind + length + body))[:20]
     chunked = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
     assert b" 400 " in (await answer_to(head + kind + chunked))[:20]
+
+
+def question(forward_seconds: float) -> dict[str, object]:
+    stage = {"forward_seconds": forward_seconds, "backward_seconds": 0.02}
+    plan = {
+        "costs": {"stages": [stage]},
+        "schedule": {"kind": "1f1b"},
+        "workload": {"microbatches": 3},
+    }
+    return {"plan": plan}
+
+
+async def test_what_waits_goes_with_its_caller_and_what_has_begun_is_stored(
+    live: Live, kernels: Kernels
+) -> None:
+    async with httpx.AsyncClient(base_url=live.url) as http:
+
+        async def metrics_say(line: str) -> None:
+            while line not in (await http.get("/metrics")).text.splitlines():
+                await asyncio.sleep(0.01)
+
+        # As many as there are threads, and one that waits.
+        questions = [question(seconds) for seconds in (0.001, 0.002, 0.003)]
+        wires = []
+        for index, asked in enumerate(questions):
+            _, wire = await asyncio.open_connection("127.0.0.1", http.base_url.port)
+            wires.append(wire)
+            body = json.dumps(asked).encode()
+            wire.write(
+                b"POST /v1/estimates HTTP/1.1\r\nHost: 127.0.0.1\r\nIdempotency-Key: %d\r\n"
+                b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+                % (index, len(body), body)
+            )
+            if index < 2:
+                await kernels.wait_for(1)
+        await metrics_say("stagefare_kernel_queue_depth 1.0")
+        for wire in wires:
+            wire.close()
+        await metrics_say("stagefare_kernel_queue_depth 0.0")
+        abandoned = 'method="POST",route="/v1/estimates",status="none"'
+        await metrics_say(f"stagefare_http_requests_total{{{abandoned}}} 1.0")
+        kernels.may_end.set()
+        await metrics_say("stagefare_http_requests_in_flight 1.0")
+        for index, (asked, replayed) in enumerate(
+            zip(questions, ("true", "true", None), strict=True)
+        ):
+            key = {"Idempotency-Key": str(index)}
+            again = await http.post("/v1/estimates", json=asked, headers=key)
+            assert again.status_code == 201
+            assert again.headers.get("Idempotency-Replayed") == replayed
