@@ -94,10 +94,11 @@ def _formatter(*, as_json: bool, colours: bool) -> logging.Formatter:
 
 
 def _redact(_logger: Any, _method: str, event: _EventDict) -> _EventDict:
-    for key in ("event", "exception"):
-        text = event.get(key)
-        if text:
-            event[key] = redacted(str(text))
+    # The event may be an object that is no text. Of the rest, a request id may be the caller's.
+    event["event"] = str(event.get("event", ""))
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = redacted(value)
     return event
 
 

@@ -115,6 +115,14 @@ def test_secrets_are_taken_out_of_text() -> None:
     )
 
 
+def test_a_token_sent_as_request_id_is_struck_out(configured: Configured) -> None:
+    stream = configured()
+    with bound_contextvars(request_id=TOKEN):
+        logging.getLogger("stagefare.requests").info("request", extra={"team": TOKEN})
+    assert TOKEN not in stream.getvalue()
+    assert f"stagefare_{'0' * 20}_***" in stream.getvalue()
+
+
 def test_debugging_the_service_does_not_debug_its_drivers(configured: Configured) -> None:
     """Drivers log statements with their values, compilers log every step."""
     stream = configured("debug")
