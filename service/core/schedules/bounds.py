@@ -12,8 +12,8 @@ import numpy.typing as npt
 from service.core.schedules.bundles import Bundles
 from service.core.schedules.dependencies import Dependencies, program_dependencies
 from service.core.schedules.kernels import longest_ways
-from service.core.schedules.program import OpKind, Program
-from service.core.schedules.stage_times import StageTimes, operation_durations
+from service.core.schedules.program import OpKind, Program, kept_with_program
+from service.core.schedules.stage_times import StageTimes, operation_durations, take_places
 
 __all__ = ["BoundStep", "LinkWork", "LowerBound", "makespan_lower_bounds"]
 
@@ -142,23 +142,32 @@ def _ways(
         given[:, np.newaxis] if given.ndim == 1 else given
         for given in (np.asarray(forward_transfers), np.asarray(backward_transfers))
     ]
-    # By direction of the value, by edge and by microbatch; the last row is a need within a stage.
+    # By edge, direction of the value and microbatch; the last row is a need within a stage.
     width = max(given.shape[-1] for given in ways)
-    table = np.zeros((2, len(program.stage_edges) + 1, width), dtype=np.int64)
+    table = np.zeros((len(program.stage_edges) + 1, 2, width), dtype=np.int64)
     for index, edge in enumerate(program.stage_edges):
         ranks = program.stage_ranks[edge.direction]
         if ranks[edge.source] != ranks[edge.target]:
             # One of the two may be alike for all microbatches, and the other not.
-            table[0, index] = ways[0][index]
-            table[1, index] = ways[1][index]
-    way = needs.gradient.astype(np.intp)
-    of_gradient = program.backward_microbatch[needs.before]
-    microbatch = np.where(needs.gradient, of_gradient, program.microbatch[needs.before])
-    gaps = table[way, needs.edges, microbatch if width > 1 else 0]
+            table[index, 0] = ways[0][index]
+            table[index, 1] = ways[1][index]
+    microbatch = None
+    if width > 1:
+        of_gradient = program.backward_microbatch[needs.before]
+        microbatch = np.where(needs.gradient, of_gradient, program.microbatch[needs.before])
+    gaps = take_places(table, _need_ways(program), microbatch)
     durations = operation_durations(program, times)
     start, after = np.empty((2, program.operations), dtype=np.int64)
     longest_ways(program.order, needs.offsets, needs.before, gaps, durations, start, after)
     return _Ways(needs, gaps, durations, start, after)
+
+
+@kept_with_program
+def _need_ways(program: Program) -> Int64Array:
+    """(needs,) 2 x edge, one more for gradients; after all edges what is needed within a stage."""
+    needs = program_dependencies(program)
+    edge = np.where(needs.edges < 0, len(program.stage_edges), needs.edges).astype(np.int64)
+    return 2 * edge + needs.gradient
 
 
 def _busiest_link(program: Program, ways: _Ways, links: LinkWork) -> list[LowerBound]:

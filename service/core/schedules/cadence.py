@@ -32,7 +32,7 @@ __all__ = [
 
 Int64Array = npt.NDArray[np.int64]
 
-# Operations of one period: the graph that they make is searched in plain Python, in about a second.
+# Operations of one period: the graph that they make is searched again for every plan.
 MOST_PERIODIC_OPERATIONS = 8192
 
 _BACKWARDS = frozenset(OpKind) - {OpKind.FORWARD, OpKind.RECOMPUTE}

@@ -6,11 +6,25 @@ these make are valued; nodes change to arcs that lead to a better cycle, then to
 the way to the same one; when none is left, no cycle of the graph has a greater ratio.
 """
 
-from collections.abc import Sequence
+import inspect
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+import numpy.typing as npt
+
+from service.core.schedules.cycle_kernels import (
+    TOO_LARGE,
+    improve_height,
+    improve_ratio,
+    value_policy,
+)
+
 __all__ = ["Arc", "CycleRatio", "maximum_cycle_ratio"]
+
+Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +45,8 @@ class CycleRatio:
     cycle: tuple[int, ...]
 
 
-@dataclass(slots=True)
-class _Values:
-    """What a policy is worth: for every node the cycle it ends in and the length of its way.
-
-    Cycles are numbered; `ratios` and `arcs_of` have an entry for each, and so has `level`, the
-    place of its ratio among all different ones, which compare faster. `height` is in units of 1 /
-    the ratio's denominator.
-    """
-
-    cycle: list[int]  # of each node, -1 while unknown
-    height: list[int]
-    ratios: list[Fraction]
-    arcs_of: list[tuple[int, ...]]
-    level: list[int]
-
-
-# Of each arc: tail, head, weight, tokens.
-_Columns = list[tuple[int, int, int, int]]
+# Below int64 by more than the rounding of what is held against it.
+_MOST_HEIGHT = 2.0**62
 
 
 def maximum_cycle_ratio(nodes: int, arcs: Sequence[Arc]) -> CycleRatio:
@@ -57,92 +55,65 @@ def maximum_cycle_ratio(nodes: int, arcs: Sequence[Arc]) -> CycleRatio:
     Nodes are 0..nodes-1; every node has an arc leaving it, and the tokens of every cycle sum to at
     least 1 (with fewer, an operation would wait for itself).
     """
-    columns = [(arc.tail, arc.head, arc.weight, arc.tokens) for arc in arcs]
-    outgoing: list[list[int]] = [[] for _ in range(nodes)]
+    found = _search(nodes, arcs, compiled=True)
+    if found is None:  # numbers that int64 does not hold
+        found = _search(nodes, arcs, compiled=False)
+    if found is None:
+        raise ArithmeticError("numbers of any size have no limit")
+    return found
+
+
+def _search(nodes: int, arcs: Sequence[Arc], *, compiled: bool) -> CycleRatio | None:
+    """None where a number passes what compiled loops hold."""
+    if compiled and sum(abs(arc.weight) for arc in arcs) > _MOST_HEIGHT:
+        return None
+    number: npt.DTypeLike = np.int64 if compiled else np.object_
+    limit = _MOST_HEIGHT if compiled else math.inf
+    loops: list[Callable[..., int]] = [value_policy, improve_ratio, improve_height]
+    if not compiled:
+        loops = [inspect.unwrap(loop) for loop in loops]
+    value, raise_ratio, raise_height = loops
+    tails, heads = (
+        np.array([getattr(arc, end) for arc in arcs], dtype=np.int64) for end in ("tail", "head")
+    )
+    weights, tokens = (
+        np.array([getattr(arc, name) for arc in arcs], dtype=number)
+        for name in ("weight", "tokens")
+    )
+    policy = np.full(nodes, -1, dtype=np.int64)
     for index, arc in enumerate(arcs):
-        outgoing[arc.tail].append(index)
-    policy = [max(choices, key=lambda i: arcs[i].weight) for choices in outgoing]
-    values = _value(columns, policy, None)
-    while _improve_ratio(columns, policy, values) or _improve_height(columns, policy, values):
-        values = _value(columns, policy, values)
-    best = values.level.index(max(values.level))
-    return CycleRatio(values.ratios[best], values.arcs_of[best])
+        chosen = policy[arc.tail]
+        if chosen < 0 or arc.weight > arcs[chosen].weight:
+            policy[arc.tail] = index
 
-
-def _value(columns: _Columns, policy: Sequence[int], before: _Values | None) -> _Values:
-    nodes = len(policy)
-    values = _Values([-1] * nodes, [0] * nodes, [], [], [])
-    cycle, height = values.cycle, values.height
-    for first in range(nodes):
-        if cycle[first] >= 0:
+    cycle = np.full(nodes, -1, dtype=np.int64)
+    roots = np.empty(nodes, dtype=np.int64)
+    height, numerators, denominators = (np.zeros(nodes, dtype=number) for _ in range(3))
+    while True:
+        values = (cycle, height, numerators, denominators)
+        cycles = value(heads, weights, tokens, policy, limit, *values, roots)
+        if cycles == TOO_LARGE:
+            return None
+        ratios = [
+            Fraction(int(above), int(below))
+            for above, below in zip(numerators[:cycles], denominators[:cycles], strict=True)
+        ]
+        # Places among all different ratios compare faster than they do.
+        places = {ratio: place for place, ratio in enumerate(sorted(set(ratios)))}
+        level = np.array([places[ratio] for ratio in ratios], dtype=np.int64)
+        if len(ratios) > 1 and raise_ratio(tails, heads, level, cycle, policy):
             continue
-        way: list[int] = []
-        seen: dict[int, int] = {}
-        node = first
-        while cycle[node] < 0 and node not in seen:
-            seen[node] = len(way)
-            way.append(node)
-            node = columns[policy[node]][1]
-        if cycle[node] < 0:
-            _value_cycle(columns, policy, before, values, way[seen[node] :])
-        ratio = values.ratios[cycle[node]]
-        numerator, denominator = ratio.numerator, ratio.denominator
-        for node in reversed(way):
-            if cycle[node] < 0:
-                _, head, weight, tokens = columns[policy[node]]
-                cycle[node] = cycle[head]
-                height[node] = denominator * weight - numerator * tokens + height[head]
-    places = {ratio: place for place, ratio in enumerate(sorted(set(values.ratios)))}
-    values.level = [places[ratio] for ratio in values.ratios]
-    return values
+        improved = raise_height(tails, heads, weights, tokens, limit, level, *values, policy)
+        if improved == TOO_LARGE:
+            return None
+        if not improved:
+            best = int(level.argmax())
+            return CycleRatio(ratios[best], _arcs_from(int(roots[best]), heads, policy))
 
 
-def _value_cycle(
-    columns: _Columns,
-    policy: Sequence[int],
-    before: _Values | None,
-    values: _Values,
-    cycle: Sequence[int],
-) -> None:
-    chosen = tuple(policy[node] for node in cycle)
-    ratio = Fraction(sum(columns[i][2] for i in chosen), sum(columns[i][3] for i in chosen))
-    root = cycle[0]
-    values.cycle[root] = len(values.ratios)
-    values.ratios.append(ratio)
-    values.arcs_of.append(chosen)
-    # Heights of cycles with equal ratios are compared, so a root keeps its height while it can;
-    # without that the iteration might not end.
-    if before is not None and before.ratios[before.cycle[root]] == ratio:
-        values.height[root] = before.height[root]
-
-
-def _improve_ratio(columns: _Columns, policy: list[int], values: _Values) -> bool:
-    if len(values.ratios) == 1:
-        return False
-    improved = False
-    level = [values.level[cycle] for cycle in values.cycle]
-    reached = list(level)
-    for index, (tail, head, _, _) in enumerate(columns):
-        if level[head] > reached[tail]:
-            reached[tail] = level[head]
-            policy[tail] = index
-            improved = True
-    return improved
-
-
-def _improve_height(columns: _Columns, policy: list[int], values: _Values) -> bool:
-    improved = False
-    heights = values.height
-    reached = list(heights)
-    level = [values.level[cycle] for cycle in values.cycle]
-    of_cycle = [(ratio.numerator, ratio.denominator) for ratio in values.ratios]
-    parts = [of_cycle[cycle] for cycle in values.cycle]
-    for index, (tail, head, weight, tokens) in enumerate(columns):
-        if level[head] == level[tail]:
-            numerator, denominator = parts[head]
-            height = denominator * weight - numerator * tokens + heights[head]
-            if height > reached[tail]:
-                reached[tail] = height
-                policy[tail] = index
-                improved = True
-    return improved
+def _arcs_from(root: int, heads: Int64Array, policy: Int64Array) -> tuple[int, ...]:
+    """The arcs of the cycle that a node is on."""
+    chosen = [int(policy[root])]
+    while (node := int(heads[chosen[-1]])) != root:
+        chosen.append(int(policy[node]))
+    return tuple(chosen)

@@ -27,6 +27,7 @@ __all__ = [
     "operation_kinds",
     "pick",
     "stage_work",
+    "take_places",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -184,7 +185,7 @@ def operation_durations(program: Program, times: StageTimes) -> Int64Array:
             table[..., kind, :] = times.forward
         else:
             table[..., kind, :] = times.of_kind(kind)
-    gathered = _take(table, operation_groups(program), program.microbatch)
+    gathered = take_places(table, operation_groups(program), program.microbatch)
     if sums_pairs:
         pair = np.flatnonzero(program.kind == OpKind.FORWARD_BACKWARD)
         gathered[..., pair] += pick(
@@ -205,10 +206,10 @@ def edge_latencies(program: Program, forward: Int64Array, backward: Int64Array) 
         _check_shape(f"{name} transfer times", latencies, edges, "an edge", program)
     table = np.stack(np.broadcast_arrays(forward, backward), axis=-2)
     alike = table.shape[-1] == 1
-    return _take(table, input_ways(program), None if alike else input_microbatches(program))
+    return take_places(table, input_ways(program), None if alike else input_microbatches(program))
 
 
-def _take(table: Int64Array, place: Int64Array, microbatch: IntArray | None) -> Int64Array:
+def take_places(table: Int64Array, place: Int64Array, microbatch: IntArray | None) -> Int64Array:
     """(..., n) of a table (..., rows, columns, microbatches or 1) what stands at n places.
 
     A place is row x columns + column. One index into a flat table is the quickest way there is.

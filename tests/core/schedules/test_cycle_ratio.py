@@ -51,3 +51,19 @@ def test_many_equal_cycles_come_to_an_end() -> None:
     nodes = 30
     arcs = [Arc(a, b, 5, 1) for a in range(nodes) for b in range(nodes)]
     assert maximum_cycle_ratio(nodes, arcs).ratio == 5
+
+
+def test_numbers_beyond_64_bits_change_nothing_but_the_scale(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(60):
+        nodes = rng.randint(1, 12)
+        arcs = [
+            Arc(tail, head, rng.randrange(10**6), 1 if head <= tail else rng.randint(0, 1))
+            for tail in range(nodes)
+            for head in rng.choices(range(nodes), k=rng.randint(1, 3))
+        ]
+        found = maximum_cycle_ratio(nodes, arcs)
+        for scale in (10**11, 10**12, 10**20):
+            large = [Arc(arc.tail, arc.head, arc.weight * scale, arc.tokens) for arc in arcs]
+            in_large = maximum_cycle_ratio(nodes, large)
+            assert (in_large.ratio, in_large.cycle) == (found.ratio * scale, found.cycle)
