@@ -5,14 +5,23 @@ its W when the backward is split, or of its I where that frees all of it). Witho
 gone at the end of F.
 """
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.schedules.program import OpKind, Program
-from service.core.schedules.stage_times import StageSequence, by_stage, operation_kinds, pick
+from service.core.schedules.program import OpKind, Program, kept_with_program
+from service.core.schedules.stage_times import (
+    StageSequence,
+    by_stage,
+    operation_groups,
+    operation_kinds,
+    pick,
+    take_places,
+)
 from service.core.schedules.timeline import Timeline
 
 __all__ = ["ActivationDeltas", "LiveActivations", "live_activations", "series_times"]
@@ -92,9 +101,7 @@ def live_activations(
     else:
         deltas = ActivationDeltas.kept_to_the_end(activations)
     table = None if deltas is None else _table(program, deltas)
-    changes = _counted(program, table)
-    # Each rank frees all that it makes, so one running sum over all ranks starts each at zero.
-    counts = np.cumsum(changes)
+    counts = _count_live(program, table)
     amounts = None if table is None else np.cumsum(_weighed(program, table))
     most = 0 if amounts is None else int(amounts.max())
     if most > _MAX_BYTES:
@@ -103,7 +110,7 @@ def live_activations(
             "give smaller activation_bytes or fewer microbatches"
         )
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)])
-    return tuple(_on_rank(program, rank, changes, counts, amounts) for rank in range(program.ranks))
+    return counts if amounts is None else _with_bytes(program, counts, amounts)
 
 
 def series_times(timeline: Timeline, live: LiveActivations) -> Int64Array:
@@ -151,19 +158,40 @@ def _table(program: Program, deltas: ActivationDeltas) -> Int64Array:
     return table
 
 
-def _counted(program: Program, table: Int64Array | None) -> Int64Array:
-    """(2 x operations,) by how much each operation changes the count, at its start and its end."""
+def _count_live(program: Program, table: Int64Array | None) -> tuple[LiveActivations, ...]:
+    """Counts alone, which mostly follow from the order: sizes only say what I frees already."""
+    if table is None:
+        return _counts_of_order(program, False)
+    # Gone with I where W has nothing left to free.
+    early = (table[OpKind.BACKWARD_WEIGHT] == 0) & (table[OpKind.BACKWARD_INPUT] != 0)
+    if early.all() or not early.any():
+        return _counts_of_order(program, bool(early.all()))
+    return _counts(program, pick(early, program.stage, program.microbatch))
+
+
+@kept_with_program
+def _counts_of_order(program: Program, half_frees: bool, /) -> tuple[LiveActivations, ...]:
+    return _counts(program, np.full(program.operations, half_frees))
+
+
+def _counts(program: Program, half_frees: npt.NDArray[np.bool_]) -> tuple[LiveActivations, ...]:
+    changes = _counted(program, half_frees)
+    # Each rank frees all that it makes, so one running sum over all ranks starts each at zero.
+    counts = np.cumsum(changes)
+    return tuple(_on_rank(program, rank, changes, counts) for rank in range(program.ranks))
+
+
+def _counted(program: Program, half_frees: npt.NDArray[np.bool_]) -> Int64Array:
+    """(2 x operations,) by how much each operation changes the count, at its start and its end.
+
+    `half_frees` is (operations,) whether I frees what W does elsewhere.
+    """
     kind = program.kind
     pair = kind == OpKind.FORWARD_BACKWARD
     forward = (kind == OpKind.FORWARD) | pair
     frees = (kind == OpKind.BACKWARD) | pair
     half, weight = kind == OpKind.BACKWARD_INPUT, kind == OpKind.BACKWARD_WEIGHT
-    if table is None:
-        frees |= weight
-    else:
-        # Gone with I where W has nothing left to free.
-        early = (table[OpKind.BACKWARD_WEIGHT] == 0) & (table[OpKind.BACKWARD_INPUT] != 0)
-        frees |= np.where(pick(early, program.stage, program.microbatch), half, weight)
+    frees |= np.where(half_frees, half, weight)
     changes = np.zeros((program.operations, 2), dtype=np.int64)
     changes[forward, 0] = 1
     changes[frees if frees.any() else forward, 1] = -1
@@ -172,11 +200,14 @@ def _counted(program: Program, table: Int64Array | None) -> Int64Array:
 
 def _weighed(program: Program, table: Int64Array) -> Int64Array:
     """(2 x operations,) the same in bytes: additions at the start, what is freed at the end."""
-    kind = program.kind
-    pair = kind == OpKind.FORWARD_BACKWARD
-    microbatch = program.microbatch if table.shape[-1] > 1 else 0
-    own = table[np.where(pair, OpKind.FORWARD, kind), program.stage, microbatch]
-    changes = np.stack((np.maximum(own, 0), np.minimum(own, 0)), axis=1)
+    # By stage and kind, as operations are grouped; a pair begins as its forward does.
+    of_group = table.swapaxes(0, 1).copy()
+    of_group[:, OpKind.FORWARD_BACKWARD] = table[OpKind.FORWARD]
+    changes = np.empty((program.operations, 2), dtype=np.int64)
+    groups = operation_groups(program)
+    for column, part in enumerate((np.maximum(of_group, 0), np.minimum(of_group, 0))):
+        changes[:, column] = take_places(part, groups, program.microbatch)
+    pair = np.flatnonzero(program.kind == OpKind.FORWARD_BACKWARD)
     changes[pair, 1] += pick(
         table[OpKind.BACKWARD], program.backward_stage[pair], program.backward_microbatch[pair]
     )
@@ -186,17 +217,12 @@ def _weighed(program: Program, table: Int64Array) -> Int64Array:
 
 
 def _on_rank(
-    program: Program,
-    rank: int,
-    changes: Int64Array,
-    counts: Int64Array,
-    amounts: Int64Array | None,
+    program: Program, rank: int, changes: Int64Array, counts: Int64Array
 ) -> LiveActivations:
     first, stop = program.rank_offsets[rank : rank + 2].tolist()
     moments = slice(2 * first, 2 * stop)
     at_peak = 2 * first + int(counts[moments].argmax())
     entries = 2 * first + np.flatnonzero(changes[moments])
-    at_most = None if amounts is None else 2 * first + int(amounts[moments].argmax())
     return LiveActivations(
         rank=rank,
         peak_activations=int(counts[at_peak]),
@@ -205,8 +231,22 @@ def _on_rank(
         series_operation=entries // 2,
         series_at_end=entries % 2 == 1,
         series_count=counts[entries],
-        peak_bytes=None if amounts is None or at_most is None else int(amounts[at_most]),
-        peak_bytes_operation=None if at_most is None else at_most // 2,
+        peak_bytes=None,
+        peak_bytes_operation=None,
+    )
+
+
+def _with_bytes(
+    program: Program, counts: Sequence[LiveActivations], amounts: Int64Array
+) -> tuple[LiveActivations, ...]:
+    """And the peaks of a running sum of bytes."""
+    offsets = (2 * program.rank_offsets).tolist()
+    peaks = [
+        first + int(amounts[first:stop].argmax()) for first, stop in itertools.pairwise(offsets)
+    ]
+    return tuple(
+        replace(live, peak_bytes=int(amounts[peak]), peak_bytes_operation=peak // 2)
+        for live, peak in zip(counts, peaks, strict=True)
     )
 
 
