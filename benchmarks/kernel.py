@@ -45,6 +45,8 @@ from service.store.migrate import upgrade
 
 SIZES = ((8, 64, 1), (16, 256, 2), (32, 512, 2), (64, 1024, 4))
 FAMILY_SIZE = (16, 256)
+# What is aimed at, as ratios: of the kernel to the C loop, of the others to the kernel.
+WANTED = {"kernel": 2.0, "cold program": 15.0, "explanations": 5.0}
 SOURCE = Path(__file__).with_name("recurrence.c")
 
 Int64Array = npt.NDArray[np.int64]
@@ -155,6 +157,7 @@ def print_sizes(library: ctypes.CDLL | None) -> None:
         "  P x M x chunks  operations | kernel  C loop  ratio | cold program    cached |"
         " explanations |  estimate | link mode | inline budget"
     )
+    missed = []
     for size in SIZES:
         plan = plan_of(*size)
         simulated = simulate_plan(resolve(plan))
@@ -163,18 +166,26 @@ def print_sizes(library: ctypes.CDLL | None) -> None:
         per_operation = 1e9 / program.operations
         kernel = best_seconds(partial(simulate, program, timeline.durations, timeline.latencies), 9)
         loop = "   none  none"
+        ratios = {}
         if library is not None:
             in_c = loop_of(library, program, timeline)
             found = simulate(program, timeline.durations, timeline.latencies)
             if not np.array_equal(in_c().end, found.end):
                 raise RuntimeError("the kernel and the C loop disagree")
             seconds = best_seconds(in_c, 9)
+            ratios["kernel"] = kernel / seconds
             loop = f"{seconds * per_operation:>7.1f} {kernel / seconds:>6.2f}"
         cold = best_seconds(partial(build_cold, program), 3)
         cached = best_seconds(partial(rebuilt, program), 3)
         explained = best_seconds(partial(explain, timeline), 3)
         whole = best_seconds(partial(estimate_plan, simulated), 2)
         linked = best_seconds(over_one_link_a_boundary(program, timeline), 3)
+        ratios |= {"cold program": cold / kernel, "explanations": explained / kernel}
+        missed += [
+            f"{name} {ratio:.1f}x at {'x'.join(map(str, size))}"
+            for name, ratio in ratios.items()
+            if ratio > WANTED[name]
+        ]
         share = work_of(plan).total / INLINE_WORK_BUDGET
         print(
             f"{size[0]:>4} x {size[1]:>4} x {size[2]:<2} {program.operations:>12} |"
@@ -185,6 +196,8 @@ def print_sizes(library: ctypes.CDLL | None) -> None:
         )
     print("kernel, C loop, cold program, explanations, link mode: nanoseconds an operation;")
     print("x: times the kernel. Programs of the largest sizes are not kept, so none is cached.")
+    print("wanted:", ", ".join(f"{name} at most {most:g}x" for name, most in WANTED.items()))
+    print("not reached:", ", ".join(missed) or "none")
 
 
 def print_links() -> None:
