@@ -38,11 +38,13 @@ class RankOrder:
 
     def alternating(self, other: "RankOrder") -> "RankOrder":
         """First of this, first of the other, second of this, ...; equally long, without pairs."""
-        return RankOrder(
-            np.stack((self.kind, other.kind), axis=1).reshape(-1),
-            np.stack((self.stage, other.stage), axis=1).reshape(-1),
-            np.stack((self.microbatch, other.microbatch), axis=1).reshape(-1),
-        )
+        kind = np.empty(2 * len(self.kind), dtype=np.int8)
+        stage, microbatch = np.empty((2, len(kind)), dtype=np.int32)
+        for first, order in enumerate((self, other)):
+            kind[first::2] = order.kind
+            stage[first::2] = order.stage
+            microbatch[first::2] = order.microbatch
+        return RankOrder(kind, stage, microbatch)
 
     def unfused(self) -> "RankOrder":
         """Each pair as a forward and then a whole backward."""
@@ -79,11 +81,13 @@ def backwards(stage: int, first: int, stop: int) -> RankOrder:
 
 def run_of(kind: OpKind, stage: int | Int32Array, microbatch: Int32Array) -> RankOrder:
     """Operations of one kind on one stage, or on a stage for each, in this order."""
-    return RankOrder(
-        np.full(len(microbatch), kind, dtype=np.int8),
-        np.broadcast_to(np.asarray(stage, dtype=np.int32), microbatch.shape),
-        microbatch,
-    )
+    # Filled by assignment: a rank has few operations, and numpy's ways to spread a number take
+    # longer than that.
+    kinds = np.empty(len(microbatch), dtype=np.int8)
+    kinds[:] = kind
+    stages = np.empty(len(microbatch), dtype=np.int32)
+    stages[:] = stage
+    return RankOrder(kinds, stages, microbatch)
 
 
 def repeated(
