@@ -5,6 +5,7 @@ from litestar.types import ControllerRouterHandler
 from service.api.calculations import calculations
 from service.api.estimate_batches import create_estimates
 from service.api.estimates import estimate_routes
+from service.api.front_page import get_front_page
 from service.api.health import get_liveness, get_readiness
 from service.api.measurements import list_measurements
 from service.api.metrics import get_metrics
@@ -35,6 +36,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
         create_estimates,
         backlog,
         *token_routes,
+        get_front_page,
         get_problem_page,
         *reference_routes,
         get_liveness,

@@ -11,6 +11,7 @@ What a route can't say by its signature it says in `opt`:
     EXAMPLE: value    an example of the body
     MULTIPART: type   the body is a form: a `file` and the fields of this msgspec type
     PROBLEMS: types   problem types it can answer with, besides those that follow from the rest
+    ANSWER_HEADERS: names  headers that its answers have, besides those that follow from the rest
 
 and `service.web.access` reads there what a caller needs.
 """
@@ -43,8 +44,18 @@ from service.web.problem_types import ProblemType
 from service.web.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 from service.web.rate_limit import is_limited
 
-__all__ = ["CONDITIONAL", "EXAMPLE", "MULTIPART", "PROBLEMS", "ApiInfo", "build_document", "render"]
+__all__ = [
+    "ANSWER_HEADERS",
+    "CONDITIONAL",
+    "EXAMPLE",
+    "MULTIPART",
+    "PROBLEMS",
+    "ApiInfo",
+    "build_document",
+    "render",
+]
 
+ANSWER_HEADERS = "answer_headers"
 CONDITIONAL: Mapping[str, Any] = {"conditional": True}
 EXAMPLE = "example"
 MULTIPART = "multipart"
@@ -240,7 +251,8 @@ class _Operation:
 
     def _header_names(self) -> list[str]:
         """The headers that each answer with what was asked for has."""
-        return ["RateLimit-Policy", "RateLimit"] if self._is_limited() else []
+        limits = ["RateLimit-Policy", "RateLimit"] if self._is_limited() else []
+        return [*limits, *self.handler.opt.get(ANSWER_HEADERS, ())]
 
     def _is_limited(self) -> bool:
         return required_scope(self.handler) is not None and is_limited(self.handler)

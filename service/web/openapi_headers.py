@@ -74,6 +74,12 @@ HEADERS = {
         "schema": {"type": "string", "pattern": "^[1-9][0-9]*$"},
         "example": "1",
     },
+    "Link": {
+        "description": "Where the contract, its reference and the state of the service are (RFC "
+        "8288, with the relations `service-desc`, `service-doc` and `status` of RFC 8631).",
+        "schema": {"type": "string"},
+        "example": '</openapi.json>; rel="service-desc"; type="application/json"',
+    },
     REPLAYED_HEADER: {
         "description": "`true` on the answer of an earlier request with the same Idempotency-Key; "
         "absent otherwise.",

@@ -201,6 +201,7 @@ def test_what_each_operation_needs(app: Litestar) -> None:
             assert (call.scope, call.path.split("/")[1]) == (None, "reference")
     nouns = ("topology", "model", "profile", "plan")
     assert needed[None] == {
+        "get_front_page",
         "get_liveness",
         "get_openapi",
         "get_problem_page",

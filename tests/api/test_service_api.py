@@ -1,5 +1,6 @@
 """Health, the contract, and problem pages."""
 
+import re
 from pathlib import Path
 
 import httpx
@@ -47,6 +48,36 @@ async def test_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:
         response = await http.get("/v1/plans")
         assert response.status_code == 503
         assert response.json()["type"] == "/problems/unavailable"
+
+
+async def test_the_front_page_leads_everywhere(client: httpx.AsyncClient) -> None:
+    page = await client.get("/", headers={"Accept": "text/html,*/*;q=0.8"})
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    links = re.findall(r'href="([^"]*)"', page.text)
+    assert {"/reference", "/openapi.json", "/healthz", "/readyz"} < set(links)
+    assert {problem_type.uri for problem_type in PROBLEM_TYPES} < set(links)
+    followed = re.findall(r"<([^>]*)>; rel=", page.headers["link"])
+    assert followed == ["/openapi.json", "/reference", "/readyz"]
+    for link in {*links, *followed}:
+        assert (await client.get(link)).status_code == 200
+    # Nothing else is loaded, from here or elsewhere.
+    assert not re.search(r"<script|<style|<img|<link|src=|://", page.text)
+    assert page.headers["content-security-policy"].startswith("default-src 'none'; ")
+
+
+async def test_the_front_page_is_asked_for_like_all_else(client: httpx.AsyncClient) -> None:
+    head = await client.head("/")
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len((await client.get("/")).content))
+    refused = await client.get("/", headers={"Accept": "application/json"})
+    assert (refused.status_code, refused.json()["type"]) == (406, "/problems/not-acceptable")
+    assert refused.json()["detail"] == "this URL answers in text/html"
+    wrong = await client.post("/")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert (await client.get("/?page=1")).status_code == 400
+    stranger = await client.get("/", headers={"Authorization": "Bearer nobody"})
+    assert stranger.status_code == 200
 
 
 async def test_every_problem_type_has_its_page(client: httpx.AsyncClient) -> None:
