@@ -16,8 +16,9 @@ from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.estimates.work import check_work
 from service.core.plans.check import check_plan
 from service.core.profiles.profile import Profile
+from service.core.topology.cluster import Cluster
 from service.core.topology.expand import expand
-from service.core.topology.summary import summarise
+from service.core.topology.summary import apart, summarise
 from service.formats.documents import model as models
 from service.formats.documents import plan as plans
 from service.formats.documents import profile as profiles
@@ -67,7 +68,7 @@ def _examine_topology(document: TopologyDocument) -> Examined:
             "vertices_by_kind": {str(kind): n for kind, n in counts.vertices_by_kind.items()},
             "links_by_kind": {str(kind): n for kind, n in counts.links_by_kind.items()},
         },
-        warnings=expansion.assumptions,
+        warnings=(*expansion.assumptions, *_unjoined(expansion.cluster)),
         topology=TopologySummary(
             hosts=counts.hosts,
             devices=counts.devices,
@@ -75,6 +76,17 @@ def _examine_topology(document: TopologyDocument) -> Examined:
             link_kinds=tuple(str(kind) for kind in counts.link_kinds),
         ),
     )
+
+
+def _unjoined(cluster: Cluster) -> Iterator[str]:
+    """A cluster in parts is legal: a plan may stay within one. Mostly its fabric was forgotten."""
+    parts = apart(cluster)
+    if len(parts) > 1:
+        yield (
+            f"the accelerators are in {len(parts)} parts that no links join, the first with "
+            f"{parts[0]!r}, the next with {parts[1]!r}: no plan can send from one to another; add "
+            "a fabric, or links"
+        )
 
 
 def _examine_model(document: ModelDocument) -> Examined:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.plans.check import check_plan
 from service.core.plans.plan import Plan
 from service.core.plans.workload import given_lists
 from service.formats.documents import plan as plans
@@ -151,17 +152,43 @@ def locate(plan: str | PlanDocument, patch: Mapping[str, Any] | None) -> Iterato
 
 
 def located(
-    error: InvalidInput, plan: str | PlanDocument, patch: Mapping[str, Any] | None
+    error: InvalidInput,
+    plan: str | PlanDocument,
+    patch: Mapping[str, Any] | None,
+    patched: Plan | None = None,
 ) -> InvalidInput:
-    """The error with its faults' paths turned into pointers into the request, as `locate` does."""
-    return type(error)(_located(fault, plan, patch) for fault in error.faults)
+    """The error with its faults' paths turned into pointers into the request, as `locate` does.
+
+    A stored plan has no faults that can be told from itself alone. So where the `patched` one has
+    such a fault, elsewhere than the patch speaks, it is the patch that made it, and the pointer
+    goes to what all of the patch lies in.
+    """
+    made: frozenset[Fault] = frozenset()
+    if isinstance(plan, str) and patch is not None and patched is not None:
+        made = frozenset(check_plan(patched))
+    return type(error)(
+        _located(fault, plan, patch, by_patch=fault in made) for fault in error.faults
+    )
 
 
-def _located(fault: Fault, plan: str | PlanDocument, patch: Mapping[str, Any] | None) -> Fault:
+def _located(
+    fault: Fault, plan: str | PlanDocument, patch: Mapping[str, Any] | None, *, by_patch: bool
+) -> Fault:
     if patch is not None and fault.path and _touches(dict(patch), fault.path):
         return fault.under("patch")
     if not isinstance(plan, str):
         return fault.under("plan")
     place = "/".join(str(part) for part in fault.path)
     detail = f"{place}: {fault.detail}" if place else fault.detail
-    return Fault(fault.code, ("plan",), detail)
+    path = ("patch", *_spoken_of(patch)) if by_patch and patch is not None else ("plan",)
+    return Fault(fault.code, path, detail)
+
+
+def _spoken_of(patch: Mapping[str, Any]) -> Path:
+    """The deepest place in a patch that holds all it says."""
+    path: list[str | int] = []
+    inner: Any = patch
+    while isinstance(inner, dict) and len(inner) == 1:
+        ((name, inner),) = inner.items()
+        path.append(name)
+    return tuple(path)

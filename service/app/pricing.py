@@ -286,7 +286,7 @@ def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
             else Priced(prepared[index], run, represented(run), resolved[index].not_represented)
         )
     return [
-        located(outcome, one.pinned.question.plan, one.pinned.question.patch)
+        located(outcome, one.pinned.question.plan, one.pinned.question.patch, one.plan)
         if isinstance(outcome, InvalidInput)
         else outcome
         for one, outcome in ((one, outcomes[index]) for index, one in enumerate(prepared))

@@ -367,3 +367,14 @@ async def test_bodies_that_are_no_json_of_ours(client: httpx.AsyncClient) -> Non
 
 def _four_lines() -> bytes:
     return json.dumps({"plan": FOUR_LINES}).encode()
+
+
+async def test_a_patch_that_spoils_a_stored_plan_is_pointed_at(client: httpx.AsyncClient) -> None:
+    assert (await client.put("/v1/plans/four-lines", json=FOUR_LINES)).status_code == 201
+    for path in CALCULATIONS:
+        request = {"plan": "four-lines", "patch": {"parallelism": {"pipeline": 3}}}
+        refused = await client.post(f"/v1/{path}", json=request)
+        assert refused.status_code == 422
+        (error,) = refused.json()["errors"]
+        assert (error["pointer"], error["code"]) == ("/patch/parallelism/pipeline", "wrong_length")
+        assert error["detail"].startswith("costs/stages: pipeline 3 x chunks_per_rank 1 = 3 stages")

@@ -139,6 +139,18 @@ async def test_a_document_has_numbered_revisions(
     assert "next" not in history
 
 
+async def test_a_topology_in_parts_is_stored_with_a_warning(client: httpx.AsyncClient) -> None:
+    hosts = [{"name": "host", "count": 2, "design": "dgx-h100"}]
+    stored = await client.put("/v1/topologies/mine", json={"hosts": hosts})
+    assert stored.status_code == 201
+    found = [text for text in stored.json()["warnings"] if "2 parts that no links join" in text]
+    assert ["'host0/gpu0', the next with 'host1/gpu0'" in text for text in found] == [True]
+    assert (await client.get("/v1/topologies/mine")).json()["warnings"] == stored.json()["warnings"]
+    fabric = {"kind": "rail_optimised", "spines": 1}
+    joined = await client.put("/v1/topologies/mine", json={"hosts": hosts, "fabric": fabric})
+    assert not [text for text in joined.json()["warnings"] if "parts" in text]
+
+
 @pytest.mark.parametrize(("kind", "first", "second", "summary"), KINDS)
 async def test_archiving_takes_a_document_out_of_lists_but_not_out_of_pins(
     client: httpx.AsyncClient,

@@ -1,11 +1,15 @@
 """Patches that keep stage times they invalidate are refused; faults point into the request."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from service.app.patching import apply_patch, locate
+from service.app.patching import located as all_located
 from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.plans.check import check_plan
+from service.formats.documents import plan as plans
 from service.formats.documents.plan import PlanDocument
 from tests.app.plan_documents import INLINE_PLAN, decode_plan, inline_plan
 
@@ -95,6 +99,27 @@ def test_faults_point_into_the_request_as_sent() -> None:
     unpatched = located("name@1", {"schedule": {"kind": "gpipe"}}, fault)
     assert unpatched.path == ("plan",)
     assert unpatched.detail == "workload/microbatches: too many"
+
+
+def test_what_a_patch_makes_of_a_stored_plan_points_to_the_patch() -> None:
+    plan = plans.to_core(decode_plan(INLINE_PLAN))
+    wide = replace(plan, degrees=replace(plan.degrees, pipeline=7))
+    of_form = check_plan(wide)
+    assert [fault.path for fault in of_form] == [("costs", "stages")]
+    other = Fault(FaultCode.UNREACHABLE, ("placement",), "no path")
+    error = InvalidInput([*of_form, other])
+    for patch, place in (
+        ({"parallelism": {"pipeline": 7}}, ("patch", "parallelism", "pipeline")),
+        ({"parallelism": {"pipeline": 7, "data": 1}}, ("patch", "parallelism")),
+        ({"parallelism": {"pipeline": 7}, "workload": {"microbatches": 9}}, ("patch",)),
+    ):
+        by_patch, by_itself = all_located(error, "name", patch, wide).faults
+        assert by_patch.path == place
+        assert by_patch.detail.startswith("costs/stages: pipeline 7 x")
+        # What hangs on other documents may have been so before.
+        assert by_itself.path == ("plan",)
+        inline = all_located(error, decode_plan(INLINE_PLAN), patch, wide).faults
+        assert inline[0].path == ("plan", "costs", "stages")
 
 
 LISTED = {

@@ -7,7 +7,7 @@ from service.core.plans.boundaries import PathCounts
 from service.core.plans.plan import Boundary, Plan, ResolvedStage, Statement, TransferOrigin
 from service.core.plans.schedule import has_backward, pair_mode, plan_family
 from service.core.plans.workload import Batch
-from service.core.profiles.profile import LayerCost, Recompute
+from service.core.profiles.profile import LayerCost, Profile, Recompute
 from service.core.schedules.program import PairMode
 from service.core.schedules.transfers import TransferMode
 
@@ -20,6 +20,7 @@ def assumptions_of(
     sizes: SizeClasses,
     batch: Batch,
     model: Model | None,
+    profile: Profile | None,
     stages: tuple[ResolvedStage, ...],
     boundaries: tuple[Boundary, ...],
     counts: PathCounts,
@@ -54,6 +55,10 @@ def assumptions_of(
             said.append(statements.context_costs(batch.rank_sequence_length))
         if None in model.producers:
             said.append(statements.LOADS_AT_EACH_STAGE)
+        if profile is not None:
+            unfitting = profile.unfitting(layer.name for layer in model.layers)
+            if unfitting:
+                said.append(statements.unfitting_patterns(unfitting))
     said += _schedule_assumptions(plan, stages, boundaries)
     said += _transfer_assumptions(plan, _once(boundaries), counts)
     said += _mode_assumptions(mode, _once(boundaries))

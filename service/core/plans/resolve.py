@@ -137,7 +137,7 @@ def resolve(
         held_fixed=batch.held_fixed,
         sequence_length=batch.sequence_length,
         assumptions=assumptions_of(
-            plan, mode, sizes, batch, model, stages, boundaries, counts, idle
+            plan, mode, sizes, batch, model, profile, stages, boundaries, counts, idle
         ),
         not_represented=left_out_of(plan, mode, batch, stages, boundaries, costs),
     )

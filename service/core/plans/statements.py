@@ -51,6 +51,7 @@ __all__ = [
     "order_for_times",
     "tokens_unknown",
     "transfers_without_links",
+    "unfitting_patterns",
     "zero_transfers",
 ]
 
@@ -291,6 +292,18 @@ def transfers_without_links(boundaries: int) -> Statement:
     return Statement(
         "transfers_without_links",
         f"transfers over {over} take the time that is given for them, or none, and occupy no link",
+    )
+
+
+def unfitting_patterns(patterns: Sequence[str]) -> Statement:
+    """Assumption: measurements under patterns that fit nothing were not meant for this model."""
+    shown = ", ".join(repr(pattern) for pattern in patterns[:3])
+    more = f" and {len(patterns) - 3} more" if len(patterns) > 3 else ""
+    fit = "pattern fits" if len(patterns) == 1 else "patterns fit"
+    return Statement(
+        "unfitting_patterns",
+        f"{len(patterns)} {fit} no layer of the model, so what was measured under them prices "
+        f"nothing: {shown}{more}",
     )
 
 

@@ -152,6 +152,15 @@ class Profile:
             return Fault(FaultCode.INCONSISTENT, (), detail)
         return fitting[0].costs[point] if fitting else None
 
+    def unfitting(self, layers: Iterable[str]) -> tuple[str, ...]:
+        """The patterns that fit none of these layers, in the order of the profile."""
+        names = tuple(layers)
+        return tuple(
+            pattern.text
+            for pattern in self._patterns
+            if not any(pattern.expression.match(name) for name in names)
+        )
+
     def points(self, layer: str) -> tuple[Point, ...]:
         """The points at which a layer was measured, smallest shapes first."""
         points = set(self._named.get(layer, {}))

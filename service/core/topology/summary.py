@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from service.core.topology.cluster import Cluster, LinkKind, VertexKind
 
-__all__ = ["ClusterSummary", "summarise"]
+__all__ = ["ClusterSummary", "apart", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +39,27 @@ def summarise(cluster: Cluster) -> ClusterSummary:
         vertices_by_kind=dict(sorted(vertices.items())),
         links_by_kind=dict(sorted(links.items())),
     )
+
+
+def apart(cluster: Cluster) -> tuple[str, ...]:
+    """The first accelerator of each part of `cluster` that no links join to the others, in order.
+
+    Links count in both directions. One name (or none) when all accelerators reach each other.
+    """
+    joined: dict[str, list[str]] = {}
+    for source, target in cluster.links:
+        joined.setdefault(source, []).append(target)
+        joined.setdefault(target, []).append(source)
+    seen: set[str] = set()
+    first = []
+    for device in cluster.devices:
+        if device.name in seen:
+            continue
+        first.append(device.name)
+        pending = [device.name]
+        while pending:
+            name = pending.pop()
+            if name not in seen:
+                seen.add(name)
+                pending += joined.get(name, ())
+    return tuple(first)

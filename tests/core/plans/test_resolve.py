@@ -399,3 +399,21 @@ def test_documents_are_given_exactly_when_the_plan_names_them() -> None:
 def test_a_huge_world_is_refused_before_any_work() -> None:
     plan: Plan = given_plan(STAGE, degrees=Degrees(1, 4096, 4096, 4096))
     assert refusals(lambda: resolve(plan)) == [(FaultCode.WORK_BUDGET, ("parallelism",))]
+
+
+def test_patterns_that_price_nothing_are_said() -> None:
+    plan = profiled_plan(Partition(layers_per_stage=(2, 2)), degrees=Degrees(2))
+    known = chain_profile(4)
+    more = [Measurement(name, Point(2), 1e-3, 2e-3) for name in ("l9*", "block?", "l*x", "h*")]
+    for patterns, said in (
+        ([], None),
+        (more[:1], "1 pattern fits no layer of the model, so what was measured under them"),
+        (more, "4 patterns fit no layer of the model"),
+    ):
+        profile = build_profile("gpu", None, [*known.measurements, *patterns])
+        resolved = resolve(plan, model=chain(4), profile=profile)
+        details = {one.code: one.detail for one in resolved.assumptions}
+        assert ("unfitting_patterns" in details) == (said is not None)
+        if said is not None:
+            assert said in details["unfitting_patterns"]
+    assert details["unfitting_patterns"].endswith(": 'l9*', 'block?', 'l*x' and 1 more")

@@ -41,6 +41,13 @@ def test_a_split_backward_is_summed() -> None:
     assert profile(halves).lookup("a", 1).backward_picoseconds == 3 * 10**9
 
 
+def test_patterns_that_fit_no_layer_are_found() -> None:
+    found = profile(*(Measurement(name, Point(1), 1e-3) for name in ("a", "b*", "?", "cc*", "dd")))
+    assert found.unfitting(["b1", "x", "d"]) == ("cc*",)
+    assert found.unfitting(["xx"]) == ("b*", "?", "cc*")
+    assert found.unfitting(["b", "ccc"]) == ()
+
+
 def test_an_unmeasured_backward_is_unknown_and_not_zero() -> None:
     assert profile(Measurement("a", Point(1), 1e-3)).lookup("a", 1).backward_picoseconds is None
 

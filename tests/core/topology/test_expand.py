@@ -17,7 +17,7 @@ from service.core.topology.spec import (
     RailOptimised,
     SwitchSpec,
 )
-from service.core.topology.summary import summarise
+from service.core.topology.summary import apart, summarise
 
 GPU = DeviceSpec(name="gpu0", kind=VertexKind.GPU, memory_bytes=10**9, peak_flops={"bf16": 1e12})
 NIC = DeviceSpec(name="nic0", kind=VertexKind.NIC, port_bytes_per_second=25e9)
@@ -112,6 +112,29 @@ def test_links_may_end_at_switches_of_the_fabric() -> None:
         links=(link("leaf0", "leaf1", 3e9),),
     )
     assert ("leaf1", "leaf0") in expand(spec).cluster.links
+
+
+def test_hosts_that_nothing_joins_are_parts() -> None:
+    hosts = (
+        HostSpec(name="host", count=2, design="dgx-h100"),
+        HostSpec(name="solo", devices=(GPU, NIC)),
+    )
+    assert apart(expand(ClusterSpec(hosts=hosts)).cluster) == (
+        "host0/gpu0",
+        "host1/gpu0",
+        "solo/gpu0",
+    )
+    joined = ClusterSpec(hosts=hosts, links=(link("host1/gpu7", "solo/gpu0"),))
+    assert apart(expand(joined).cluster) == ("host0/gpu0", "host1/gpu0")
+    # One direction is a link too, and a switch without accelerators is no part.
+    one_way = link("host0/gpu3", "host1/gpu0", duplex=Duplex.SIMPLEX)
+    spec = ClusterSpec(
+        hosts=hosts[:1], switches=(SwitchSpec("s"), SwitchSpec("t")), links=(one_way,)
+    )
+    assert apart(expand(spec).cluster) == ("host0/gpu0",)
+    fabric = ClusterSpec(hosts=hosts[:1], fabric=RailOptimised(spines=1))
+    assert apart(expand(fabric).cluster) == ("host0/gpu0",)
+    assert apart(expand(ClusterSpec(hosts=(), switches=(SwitchSpec("s"),))).cluster) == ()
 
 
 def test_counts_of_two_joined_hosts() -> None:
