@@ -3,6 +3,7 @@
 from service.core.errors import Fault, FaultCode
 from service.core.plans.plan import Plan
 from service.core.schedules.catalogue import (
+    SCHEDULES,
     ScheduleFamily,
     check_shape,
     schedule_family,
@@ -44,7 +45,8 @@ def check_schedule(plan: Plan) -> list[Fault]:
     family = plan_family(plan)
     faults = check_shape(family, plan_shape(plan))
     if plan.schedule.pair_mode is not None and not family.has_pairs:
-        detail = f"{family.name} has no pairs of a forward and a backward: leave this out"
+        paired = " or ".join(other.name for other in SCHEDULES.values() if other.has_pairs)
+        detail = f"{family.name} has no pairs of operations: leave this out, or use {paired}"
         path = ("schedule", "pair_mode")
         faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, path, detail))
     return faults

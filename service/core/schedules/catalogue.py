@@ -333,23 +333,33 @@ def schedule_family(name: str) -> ScheduleFamily:
     return family
 
 
+# Fields that some families take: the value in a shape, and whether a family does.
+_OPTIONS: tuple[tuple[str, Callable[[Shape], object], Callable[[ScheduleFamily], bool]], ...] = (
+    ("group_size", lambda shape: shape.group_size, lambda family: family.takes_groups),
+    ("order", lambda shape: shape.order, lambda family: family.takes_order),
+    (
+        "memory_limit_activations",
+        lambda shape: shape.memory_limit_activations,
+        lambda family: family.takes_memory_limit,
+    ),
+)
+
+
+def _names(wanted: Callable[[ScheduleFamily], bool]) -> str:
+    """The families that are so, in words."""
+    return " or ".join(family.name for family in _FAMILIES if wanted(family))
+
+
 def check_shape(family: ScheduleFamily, shape: Shape) -> list[Fault]:
     """Every reason why a family can't run these counts (each at least 1), saying what is legal."""
     faults = []
     if family.chunks is not None and shape.chunks_per_rank != family.chunks:
         what = f"{family.chunks} chunk{'s' * (family.chunks > 1)} on each rank"
-        detail = f"{family.name} runs {what}; got {shape.chunks_per_rank}"
+        others = _names(lambda other: other.chunks is None and not other.takes_order)
+        detail = f"{family.name} runs {what}, {others} any number; got {shape.chunks_per_rank}"
         faults.append(Fault(FaultCode.ILLEGAL_SCHEDULE, ("schedule", "chunks_per_rank"), detail))
-    for field, given, taken in (
-        ("group_size", shape.group_size, family.takes_groups),
-        ("order", shape.order, family.takes_order),
-        (
-            "memory_limit_activations",
-            shape.memory_limit_activations,
-            family.takes_memory_limit,
-        ),
-    ):
-        if given is not None and not taken:
-            detail = f"{family.name} takes none: leave it out"
+    for field, given, takes in _OPTIONS:
+        if given(shape) is not None and not takes(family):
+            detail = f"{family.name} takes none: leave it out, or use {_names(takes)}"
             faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("schedule", field), detail))
     return faults + family.check(shape)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.errors import FaultCode, InvalidInput, WorkBudgetExceeded
+from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.schedules.build import (
     MAX_OPERATIONS,
     build_program,
@@ -123,6 +123,29 @@ def test_a_number_that_a_refusal_names_is_one_that_would_do(schedule: str) -> No
 @pytest.mark.parametrize(("number", "words"), [(1, "2"), (2, "2"), (3, "2 or 4"), (8, "8")])
 def test_the_even_numbers_next_to_a_number(number: int, words: str) -> None:
     assert near_even(number) == words
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_a_schedule_does_not_take_names_those_that_do(schedule: str) -> None:
+    options: dict[str, Any] = {
+        "group_size": 4,
+        "order": ("0F0 0B0",),
+        "memory_limit_activations": 2,
+        "chunks_per_rank": 5,
+    }
+    refusals = {FaultCode.EXCLUSIVE_FIELDS, FaultCode.ILLEGAL_SCHEDULE}
+
+    def faults(name: str, field: str) -> list[Fault]:
+        family = SCHEDULES[name]
+        found = check_shape(family, family.shape(4, 8, **{field: options[field]}))
+        return [one for one in found if one.path == ("schedule", field) and one.code in refusals]
+
+    for field in options:
+        for fault in faults(schedule, field):
+            named = [name for name in SCHEDULES if re.search(rf"\b{name}\b", fault.detail)]
+            others = [name for name in named if name != schedule]
+            assert others
+            assert not [left for other in others for left in faults(other, field)]
 
 
 def test_what_a_schedule_does_not_take_is_refused() -> None:
