@@ -21,14 +21,18 @@ __all__ = ["LINK_VISITS", "MOST_SIMULATED_EVENTS", "simulated_paces"]
 
 Int64Array = npt.NDArray[np.int64]
 
-# Operations, messages and their turns on links in the long iteration, which is run up to five
-# times; so many turns cost as much as an operation.
+# Operations, messages and their turns on links in the longest iteration, which is run up to five
+# times, as are the shorter ones before it; so many turns cost as much as an operation.
 MOST_SIMULATED_EVENTS = 500_000
 LINK_VISITS = 16
 
 # What is simulated may repeat itself after several periods of the order; more are not tried.
 _MOST_PERIODS = 4
 _WINDOW = 2 * _MOST_PERIODS
+
+# Queues settle later than the order does, some of them much later: leads that are simulated before
+# those looked at and the cool-down, from one attempt to the next.
+_SETTLING_LEADS = (2, 14, 62)
 
 
 def simulated_paces(
@@ -44,8 +48,9 @@ def simulated_paces(
 
     The order repeats itself every `period` microbatches and `times` and `transfers` every `repeat`,
     of which `period` is a multiple; warm-up and cool-down take at most `lead` microbatches. An
-    iteration of four leads and eight periods is simulated. It is called periodic if for some p in
-    1..4
+    iteration of four leads and eight periods is simulated, and where that does not come to repeat
+    itself one of 16 and one of 64 leads, up to `MOST_SIMULATED_EVENTS`. It is called periodic if
+    for some p in 1..4
 
     - in the last lead and eight periods before the cool-down, whatever operation it is, it starts
       as much later than the one of the same kind and stage p periods before as all others of its
@@ -56,12 +61,30 @@ def simulated_paces(
     The pace of a phase is that of its slowest kind and stage.
     """
     leads = -(-lead // period)
-    count = period * (4 * leads + _WINDOW)
     links = transfers.links
     visits = 0 if links is None else int(links.served.sizes[transfers.kinds(program)].sum())
     events = program.operations + len(program.inputs) + visits // LINK_VISITS
-    if events * count > MOST_SIMULATED_EVENTS * program.microbatches:
-        return None
+    for settling in _SETTLING_LEADS:
+        count = period * ((settling + 2) * leads + _WINDOW)
+        if events * count > MOST_SIMULATED_EVENTS * program.microbatches:
+            return None
+        paces = _paces(program, phases, period, leads, count, times, transfers, repeat)
+        if paces is not None:
+            return paces
+    return None
+
+
+def _paces(
+    program: Program,
+    phases: Sequence[AbstractSet[OpKind]],
+    period: int,
+    leads: int,
+    count: int,
+    times: StageTimes,
+    transfers: Transfers,
+    repeat: int,
+) -> tuple[Fraction, ...] | None:
+    """What an iteration of `count` microbatches shows; `leads` are counted in periods."""
     long_program = with_microbatches(program, count)
     if long_program is None:
         return None

@@ -394,3 +394,23 @@ def test_the_pace_is_what_further_periods_take(schedule: str, seed: int) -> None
             if len(spans) == 2:
                 assert spans[1] - spans[0] == pace * step
     assert 2 * repeats.count(True) >= len(repeats)
+
+
+def test_the_pace_is_found_where_queues_settle_later_than_the_order() -> None:
+    """Three ranks whose activations share one link.
+
+    The order is steady from microbatch 3 on. The queues repeat themselves every three microbatches,
+    but only after more of them than the shortest iteration that is looked at holds.
+    """
+    program = build_program("pipedream", 3, 8)
+    bundles = Bundles.of(1, [[(0, 4)], [(0, 0)], [(0, 4)], [(0, 0)]], [0] * 4)
+    transfers = over_links(program, bundles)
+    times = StageTimes.of([1, 1, 1], [2, 1, 1])
+    steady = measure_cadence(simulate_transfers(program, times, transfers)).steady
+    assert steady is not None
+    assert steady.per_microbatch == Fraction(25, 3)
+    spans = [
+        simulate_transfers(with_microbatches(program, count), times, transfers).makespan  # type: ignore[arg-type]
+        for count in (300, 303, 333)
+    ]
+    assert (spans[1] - spans[0], spans[2] - spans[0]) == (25, 11 * 25)
