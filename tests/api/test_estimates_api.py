@@ -85,6 +85,31 @@ async def test_an_asserted_time_gets_a_verdict(client: httpx.AsyncClient) -> Non
         assert answer.json()["verdict"]["verdict"] == verdict
 
 
+async def test_a_verdict_says_when_the_prediction_is_below_the_bound_too(
+    client: httpx.AsyncClient,
+) -> None:
+    """Only where the mode of the prediction gives links no capacity and that of the bound does.
+
+    Ten messages of 1 GB keep a link of 50 GB/s busy for 0.2 s; the stages work for 0.03 s.
+    """
+    await store_documents(client)
+    stage = {"forward_seconds": 0.001, "backward_seconds": 0.002}
+    plan = two_host_plan("host0/gpu0", "host1/gpu0")
+    del plan["partition"]
+    plan["costs"] = {"stages": [{**stage, "boundary_bytes": 10**9}, stage]}
+    plan["workload"] = {"microbatches": 10}
+    for mode in ("latency", "link"):
+        plan["schedule"] = {"kind": "gpipe", "transfer_mode": mode}
+        answer = (await estimate(client, plan=plan, asserted_iteration_seconds=0.1)).json()
+        assert answer["verdict"]["verdict"] == "below_lower_bound"
+        assert ("gives links no capacity" in answer["verdict"]["detail"]) is (mode == "latency")
+        highest = max(answer["lower_bounds"], key=lambda bound: bound["seconds"])
+        assert highest["mode"] == "link"
+        assert highest["above_prediction"] is (mode == "latency")
+        left_out = {said["code"] for said in answer["not_represented"]}
+        assert "collectives_on_links" not in left_out
+
+
 async def test_a_verdict_tells_numbers_apart_that_are_nearly_equal(
     client: httpx.AsyncClient,
 ) -> None:

@@ -209,8 +209,11 @@ async def test_zb_auto_keeps_its_limit_where_microbatches_differ(client: httpx.A
         asked["costs"]["stages"] = [stage, last]
         response = await client.post("/v1/estimates", json={"plan": asked})
         assert response.status_code == 201, response.text
-        peaks = [rank["peak_bytes"] for rank in response.json()["live_activations"]["ranks"]]
+        answer = response.json()
+        peaks = [rank["peak_bytes"] for rank in answer["live_activations"]["ranks"]]
         assert max(peaks) <= limit * max(sizes)
+        (said,) = [a for a in answer["assumptions"] if a["code"] == "order_for_times"]
+        assert "means of stage times and transfers" in said["detail"]
 
 
 async def test_a_whole_backward_is_not_enough_where_it_is_split(client: httpx.AsyncClient) -> None:

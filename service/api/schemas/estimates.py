@@ -190,6 +190,11 @@ def _verdict(asserted: float, estimate: Estimate) -> Verdict:
             f"{asserted!r} s is below the lower bound {highest.name} of {bound_seconds!r} s: not "
             "possible under what that bound assumes"
         )
+        if highest.picoseconds > estimate.iteration:
+            detail += (
+                f"; the predicted {predicted!r} s is below it too, as its mode gives links no "
+                "capacity"
+            )
     elif asserted < predicted:
         verdict = "below_prediction"
         detail = (

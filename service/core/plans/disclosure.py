@@ -59,7 +59,7 @@ def assumptions_of(
             unfitting = profile.unfitting(layer.name for layer in model.layers)
             if unfitting:
                 said.append(statements.unfitting_patterns(unfitting))
-    said += _schedule_assumptions(plan, stages, boundaries)
+    said += _schedule_assumptions(plan, sizes, stages, boundaries)
     said += _transfer_assumptions(plan, _once(boundaries), counts)
     said += _mode_assumptions(mode, _once(boundaries))
     if idle:
@@ -77,7 +77,10 @@ def _once(boundaries: tuple[Boundary, ...]) -> tuple[Boundary, ...]:
 
 
 def _schedule_assumptions(
-    plan: Plan, stages: tuple[ResolvedStage, ...], boundaries: tuple[Boundary, ...]
+    plan: Plan,
+    sizes: SizeClasses,
+    stages: tuple[ResolvedStage, ...],
+    boundaries: tuple[Boundary, ...],
 ) -> list[Statement]:
     family = plan_family(plan)
     said = []
@@ -88,7 +91,8 @@ def _schedule_assumptions(
     if family.takes_memory_limit:
         limit = plan.schedule.memory_limit_activations or plan.degrees.pipeline
         sized = all(stage.activation_bytes is not None for stage in stages)
-        said.append(statements.order_for_times(limit, bytes_known=sized))
+        alike = sizes.count == 1
+        said.append(statements.order_for_times(limit, bytes_known=sized, alike=alike))
     any_chunks = family.chunks is None and not family.takes_order
     if any_chunks and plan.schedule.chunks_per_rank == 1:
         said.append(statements.ONE_CHUNK)
@@ -183,6 +187,8 @@ def left_out_of(
         left_out.append(statements.CONTEXT_COMMUNICATION)
     if boundaries and mode is not TransferMode.LINK:
         left_out.append(statements.CONTENTION)
+    elif boundaries and degrees.world_size > degrees.pipeline:
+        left_out.append(statements.COLLECTIVES_ON_LINKS)
     if plan.topology is None:
         left_out.append(statements.PHYSICAL_PATHS)
     unknown_bytes = sum(boundary.forward_bytes is None for boundary in boundaries)

@@ -12,6 +12,7 @@ __all__ = [
     "ACTIVATION_BUFFERS",
     "BACKWARD_IGNORED",
     "BLOCKING_SENDS",
+    "COLLECTIVES_ON_LINKS",
     "CONTENTION",
     "CONTEXT_COMMUNICATION",
     "DATA_PARALLEL_REDUCTION",
@@ -86,8 +87,8 @@ LOADS_AT_EACH_STAGE = Statement(
 )
 PINNED_PATHS = Statement(
     "pinned_paths",
-    "each rank pair keeps to one path; among paths of equal cost its destination decides, as in "
-    "static routing, and never the load",
+    "each rank pair keeps to one path, on which no other GPU forwards; among paths of equal cost "
+    "its destination decides, as in static routing, and never the load",
 )
 ONE_CHUNK = Statement(
     "one_chunk",
@@ -112,6 +113,11 @@ ACTIVATION_BUFFERS = Statement(
     "activation_buffers",
     "beside live activations: buffers of values received early or not yet sent, and the working "
     "memory inside an operation",
+)
+COLLECTIVES_ON_LINKS = Statement(
+    "collectives_on_links",
+    "what the tensor, context and data ranks of a stage send one another occupies no link, so "
+    "transfers between stages do not wait for it",
 )
 CONTENTION = Statement(
     "contention", "transfers that share a link do not slow each other: link mode queues them"
@@ -270,14 +276,20 @@ def nominal_bandwidth(pairs: int) -> Statement:
     )
 
 
-def order_for_times(limit: int, *, bytes_known: bool) -> Statement:
+def order_for_times(limit: int, *, bytes_known: bool, alike: bool) -> Statement:
     """Assumption: the order was made for the plan's own numbers, within a limit of memory."""
     what = "the most bytes that one microbatch keeps there" if bytes_known else "counted one by one"
     most = _count(limit, "activation", "activations")
+    made_for = "these stage times, transfers and activations"
+    if not alike:
+        made_for = (
+            "the means of stage times and transfers over the microbatches and for the largest "
+            "activations, so another order may be quicker for these microbatches"
+        )
     return Statement(
         "order_for_times",
-        "the order was chosen for these stage times, transfers and activations; a rank keeps at "
-        f"most {most} of its stage ({what}). Replays, sensitivities and gains keep this order",
+        f"the order was chosen for {made_for}; a rank keeps at most {most} of its stage ({what}). "
+        "Replays, sensitivities and gains keep this order",
     )
 
 

@@ -13,7 +13,7 @@ __all__ = ["v_min_block", "v_min_orders"]
 
 
 def v_min_orders(shape: Shape) -> tuple[RankOrder, ...]:
-    """The order of each rank; about 2 P / 3 stage activations on any, at most two more."""
+    """The order of each rank; at most 2 P / 3, rounded up, + 2 stage activations on any."""
     return block_orders(v_min_block(shape.ranks), shape)
 
 

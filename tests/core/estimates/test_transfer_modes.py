@@ -214,6 +214,19 @@ def test_what_each_mode_says_of_itself() -> None:
     assert len(set(how)) == 3
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_what_ranks_of_a_stage_send_one_another_is_named_as_left_off_the_links(
+    replicas: int,
+) -> None:
+    stages = [GivenStage(1e-3, 2e-3, boundary_bytes=MEGA), GivenStage(1e-3, 2e-3)]
+    devices = [f"d{number}" for number in range(2 * replicas)]
+    for mode in TransferMode:
+        plan = plan_on(devices, stages, 4, mode=mode, data=replicas)
+        left_out = {said.code for said in on(plan, star(4, 2e9)).resolved.not_represented}
+        expected = mode is TransferMode.LINK and replicas > 1
+        assert ("collectives_on_links" in left_out) is expected
+
+
 def test_the_cadence_of_a_link_is_its_bytes_at_nominal_rate() -> None:
     """20 MB at 2 GB/s nominal are 10 ms for each microbatch, a stage works for 3."""
     stages = [GivenStage(1e-3, 2e-3, boundary_bytes=20 * MEGA), GivenStage(1e-3, 2e-3)]
