@@ -26,9 +26,9 @@ Int64Array = npt.NDArray[np.int64]
 MOST_SIMULATED_EVENTS = 500_000
 LINK_VISITS = 16
 
-# What is simulated may repeat itself after several periods of the order; more are not tried.
-_MOST_PERIODS = 4
-_WINDOW = 2 * _MOST_PERIODS
+# What is simulated may repeat itself after several periods of the order: a chain of waits that
+# comes round passes up to as many microbatches as are under way, and a lead has no fewer.
+_FEWEST_PERIODS = 4
 
 # Queues settle later than the order does, some of them much later: leads that are simulated before
 # those looked at and the cool-down, from one attempt to the next.
@@ -48,13 +48,13 @@ def simulated_paces(
 
     The order repeats itself every `period` microbatches and `times` and `transfers` every `repeat`,
     of which `period` is a multiple; warm-up and cool-down take at most `lead` microbatches. An
-    iteration of four leads and eight periods is simulated, and where that does not come to repeat
-    itself one of 16 and one of 64 leads, up to `MOST_SIMULATED_EVENTS`. It is called periodic if
-    for some p in 1..4
+    iteration of four leads and 2n periods is simulated, n being the periods of a lead, four at
+    least; and where that does not come to repeat itself one with 16 and one with 64 leads, up to
+    `MOST_SIMULATED_EVENTS`. It is called periodic if for some p in 1..n
 
-    - in the last lead and eight periods before the cool-down, whatever operation it is, it starts
-      as much later than the one of the same kind and stage p periods before as all others of its
-      kind and stage do, and
+    - in the last lead and 2n periods before the cool-down, whatever operation it is, it starts as
+      much later than the one of the same kind and stage p periods before as all others of its kind
+      and stage do, and
     - p periods more make the iteration longer by as much as the slowest kind and stage of each
       phase is later, all phases together.
 
@@ -65,7 +65,7 @@ def simulated_paces(
     visits = 0 if links is None else int(links.served.sizes[transfers.kinds(program)].sum())
     events = program.operations + len(program.inputs) + visits // LINK_VISITS
     for settling in _SETTLING_LEADS:
-        count = period * ((settling + 2) * leads + _WINDOW)
+        count = period * ((settling + 2) * leads + 2 * _most_periods(leads))
         if events * count > MOST_SIMULATED_EVENTS * program.microbatches:
             return None
         paces = _paces(program, phases, period, leads, count, times, transfers, repeat)
@@ -90,9 +90,10 @@ def _paces(
         return None
     run = _run(long_program, times, transfers, repeat)
     last = count - leads * period
-    window = np.arange(last - (leads + _WINDOW) * period, last)
+    most = _most_periods(leads)
+    window = np.arange(last - (leads + 2 * most) * period, last)
     starts = _starts(long_program, run)
-    for periods in range(1, _MOST_PERIODS + 1):
+    for periods in range(1, most + 1):
         later = [_later(starts, phase, window, periods * period) for phase in phases]
         if None in later:
             continue
@@ -104,6 +105,10 @@ def _paces(
         if makespan - int(run.makespan) == sum(found):
             return tuple(Fraction(time, periods * period) for time in found)
     return None
+
+
+def _most_periods(leads: int) -> int:
+    return max(_FEWEST_PERIODS, leads)
 
 
 def _run(program: Program, times: StageTimes, transfers: Transfers, repeat: int) -> Run:

@@ -356,6 +356,14 @@ def test_a_transfer_change_over_links_is_a_bundle_of_another_length() -> None:
     assert (half.before, half.after, half.makespan) == (6, 3, 10)
 
 
+def span(line: Timeline, microbatches: int) -> int | None:
+    """How long that many microbatches take; None where the order can't have so many."""
+    program = with_microbatches(line.program, microbatches)
+    if program is None:
+        return None
+    return simulate_transfers(program, line.times, line.transfers).makespan
+
+
 @pytest.mark.parametrize("schedule", [n for n in NAMED if schedule_family(n).period is not None])
 def test_the_pace_is_what_further_periods_take(schedule: str, seed: int) -> None:
     """In blocking and link mode, against longer iterations.
@@ -383,16 +391,18 @@ def test_the_pace_is_what_further_periods_take(schedule: str, seed: int) -> None
                 assert mode is TransferMode.LINK or odd_group
                 continue
             pace = cadence.steady.per_microbatch
-            step = 12 * 2 * line.program.ranks  # a multiple of every period
-            lengths = [with_microbatches(line.program, count) for count in (4 * step, 5 * step)]
-            spans = [
-                simulate_transfers(program, line.times, line.transfers).makespan
-                for program in lengths
-                if program is not None
-            ]
             assert pace >= cadence.bound
-            if len(spans) == 2:
-                assert spans[1] - spans[0] == pace * step
+            unit = 2 * ranks  # a multiple of every order's period
+            long = 96 * ranks
+            # Queues repeat themselves after some periods, no more than ranks and chunks make leads.
+            growth = [span(line, long + n * unit) for n in range(line.program.stages * 2 + 1)]
+            if None not in growth:
+                (start, *ends) = [length for length in growth if length is not None]
+                exact = [n for n, end in enumerate(ends, 1) if end - start == pace * n * unit]
+                assert exact
+                thrice = span(line, long + 3 * exact[0] * unit)
+                assert thrice is not None
+                assert thrice - start == 3 * pace * exact[0] * unit
     assert 2 * repeats.count(True) >= len(repeats)
 
 
@@ -406,11 +416,11 @@ def test_the_pace_is_found_where_queues_settle_later_than_the_order() -> None:
     bundles = Bundles.of(1, [[(0, 4)], [(0, 0)], [(0, 4)], [(0, 0)]], [0] * 4)
     transfers = over_links(program, bundles)
     times = StageTimes.of([1, 1, 1], [2, 1, 1])
-    steady = measure_cadence(simulate_transfers(program, times, transfers)).steady
+    line = simulate_transfers(program, times, transfers)
+    steady = measure_cadence(line).steady
     assert steady is not None
     assert steady.per_microbatch == Fraction(25, 3)
-    spans = [
-        simulate_transfers(with_microbatches(program, count), times, transfers).makespan  # type: ignore[arg-type]
-        for count in (300, 303, 333)
-    ]
-    assert (spans[1] - spans[0], spans[2] - spans[0]) == (25, 11 * 25)
+    # Further periods of three microbatches take 25 each.
+    start = span(line, 300)
+    assert start is not None
+    assert [span(line, count) for count in (303, 333)] == [start + 25, start + 11 * 25]
