@@ -140,8 +140,7 @@ def _responses(pair: _Pair, old: Document, new: Document, where: str) -> Iterato
             yield f"{here}: it is gone"
             continue
         before, after = _resolved(pair.old, response), _resolved(pair.new, new[status])
-        for header in before.get("headers", {}).keys() - after.get("headers", {}).keys():
-            yield f"{here}: the header {header} is gone"
+        yield from _headers(pair, before, after, here)
         yield from pair.content(
             _Side.RESPONSE, before.get("content", {}), after.get("content", {}), here
         )
@@ -153,11 +152,23 @@ def _responses(pair: _Pair, old: Document, new: Document, where: str) -> Iterato
     yield from _refusals(pair, old, new, where)
 
 
+def _headers(pair: _Pair, old: Document, new: Document, where: str) -> Iterator[str]:
+    after = new.get("headers", {})
+    for name, header in old.get("headers", {}).items():
+        if name not in after:
+            yield f"{where}: the header {name} is gone"
+            continue
+        before, present = _resolved(pair.old, header), _resolved(pair.new, after[name])
+        schemas = before.get("schema", {}), present.get("schema", {})
+        yield from pair.schema(_Side.RESPONSE, *schemas, f"{where} header {name}")
+
+
 def _refusals(pair: _Pair, old: Document, new: Document, where: str) -> Iterator[str]:
     """Refusals may come and go; what they look like stays."""
     for status in old.keys() & new.keys():
         if _is_refusal(status):
             before, after = _resolved(pair.old, old[status]), _resolved(pair.new, new[status])
+            yield from _headers(pair, before, after, f"{where} response {status}")
             for media_type in before.get("content", {}).keys() - after.get("content", {}).keys():
                 yield f"{where} response {status}: {media_type} is gone"
             for media_type, body in before.get("content", {}).items():

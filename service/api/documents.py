@@ -31,7 +31,7 @@ from service.resources import example_document
 from service.web import problem_types
 from service.web.conditional import entity_tag, precondition, required_precondition
 from service.web.cursors import DEFAULT_LIMIT, Cursor, Limit, page_of, read_cursor
-from service.web.openapi import CONDITIONAL, EXAMPLE
+from service.web.openapi import ANSWER_HEADERS, CONDITIONAL, EXAMPLE
 from service.web.problems import Problem, RequestFaultCode, parameter_error
 from service.web.responses import json_response, tagged_response
 
@@ -86,7 +86,11 @@ def document_router(
         "/{name:str}",
         operation_id=f"put_{noun}",
         summary=f"Store a {noun}",
-        opt={**CONDITIONAL, EXAMPLE: example_document(kind.value, example)},
+        opt={
+            **CONDITIONAL,
+            EXAMPLE: example_document(kind.value, example),
+            ANSWER_HEADERS: ("Content-Location",),
+        },
         responses={
             201: ResponseSpec(
                 answer, description="The first revision, or the first after archival"

@@ -43,7 +43,7 @@ from service.web import problem_types
 from service.web.access import needs
 from service.web.conditional import entity_tag, is_unmodified
 from service.web.idempotency import IDEMPOTENT, respond_once
-from service.web.openapi import CONDITIONAL, EXAMPLE, PROBLEMS
+from service.web.openapi import ANSWER_HEADERS, CONDITIONAL, EXAMPLE, PROBLEMS
 
 __all__ = ["estimate_routes", "render_estimate"]
 
@@ -107,7 +107,12 @@ def render_estimate(
     tags=["estimates"],
     status_code=201,
     # What it stores follows from what is stored already, so reading is enough.
-    opt={**needs(Scope.READ), **IDEMPOTENT, EXAMPLE: _EXAMPLE},
+    opt={
+        **needs(Scope.READ),
+        **IDEMPOTENT,
+        EXAMPLE: _EXAMPLE,
+        ANSWER_HEADERS: ("ETag", "Location", "Content-Location", "Stagefare-Plan"),
+    },
     responses={
         201: ResponseSpec(EstimateAnswer, description="A new estimate"),
         200: ResponseSpec(EstimateAnswer, description="The stored estimate of the same inputs"),

@@ -94,7 +94,25 @@ HEADERS = {
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     },
     "ETag": {
-        "description": "Strong entity tag of the version in the answer.",
+        "description": "Strong entity tag of the version in the answer; with 412, of the one that "
+        "is stored, absent when nothing is.",
+        "schema": {"type": "string"},
+    },
+    "Location": {
+        "description": "Path of what was created; absent where it was stored before.",
+        "schema": {"type": "string"},
+    },
+    "Content-Location": {
+        "description": "Path under which this answer itself can be read again.",
+        "schema": {"type": "string"},
+    },
+    "Stagefare-Plan": {
+        "description": "The revision, as name@number, of a plan that was asked for by name; absent "
+        "otherwise.",
+        "schema": {"type": "string"},
+    },
+    "Allow": {
+        "description": "The methods that the path takes.",
         "schema": {"type": "string"},
     },
 }
@@ -109,8 +127,13 @@ def answer_headers(*names: str) -> dict[str, Any]:
 def problem_headers(types: Iterable[ProblemType]) -> dict[str, Any]:
     """The headers of a refusal with one of these problem types."""
     found = set(types)
-    names = ["WWW-Authenticate"] if found & _CHALLENGING else []
-    return answer_headers(*names, *(["Retry-After"] if found & _TRY_AGAIN else []))
+    sent = {
+        "WWW-Authenticate": found & _CHALLENGING,
+        "Retry-After": found & _TRY_AGAIN,
+        "ETag": problem_types.PRECONDITION_FAILED in found,
+        "Allow": problem_types.METHOD_NOT_ALLOWED in found,
+    }
+    return answer_headers(*(name for name, is_sent in sent.items() if is_sent))
 
 
 def conditional_parameters(method: str) -> list[dict[str, Any]]:

@@ -50,6 +50,77 @@ async def test_the_committed_document_is_served(client: httpx.AsyncClient) -> No
     assert served.content == (resource_folder("openapi") / "openapi.json").read_bytes()
 
 
+# Of every answer; or what HTTP says by itself; or of refusals too, as the contract says in words.
+UNNAMED_HEADERS = {"content-length", "content-type", "ratelimit", "ratelimit-policy"}
+STAGE = {"forward_seconds": 0.006, "backward_seconds": 0.012}
+PLAN = {
+    "costs": {"stages": [STAGE]},
+    "schedule": {"kind": "gpipe"},
+    "workload": {"microbatches": 3},
+}
+ONE = "/v1/plans/{name}"
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "headers", "status", "sent"),
+    [
+        (ONE, "PUT", {}, 201, {"etag", "content-location"}),
+        (ONE, "PUT", {"If-Match": '"0"'}, 412, set()),
+        (ONE, "DELETE", {}, 428, set()),
+        ("/v1/estimates", "POST", {}, 201, {"etag", "content-location", "location"}),
+        ("/v1/tokens", "POST", {}, 403, {"www-authenticate"}),
+        ("/v1/estimates/{digest}", "GET", {}, 405, {"allow"}),
+    ],
+)
+async def test_headers_are_in_the_contract(
+    document: dict[str, Any],
+    client: httpx.AsyncClient,
+    path: str,
+    method: str,
+    headers: dict[str, str],
+    status: int,
+    sent: set[str],
+) -> None:
+    url = path.replace("{name}", "one").replace("{digest}", "batches")
+    body = {"/v1/estimates": {"plan": PLAN}, "/v1/tokens": {"scopes": ["read"]}}.get(path, PLAN)
+    answer = await client.request(method, url, headers=headers, json=body)
+    assert answer.status_code == status
+    response = document["paths"][path][method.lower()]["responses"][str(status)]
+    if "$ref" in response:
+        response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
+    named = {name.lower() for name in response["headers"]}
+    assert sent <= set(answer.headers) <= named | UNNAMED_HEADERS
+
+
+async def test_every_answer_of_an_estimate_has_its_headers_in_the_contract(
+    document: dict[str, Any], client: httpx.AsyncClient
+) -> None:
+    first = await client.put("/v1/plans/one", json=PLAN)
+    refused = await client.put("/v1/plans/one", json=PLAN, headers={"If-None-Match": "*"})
+    assert (refused.status_code, refused.headers["etag"]) == (412, first.headers["etag"])
+    assert "ETag" in document["components"]["responses"]["precondition-failed"]["headers"]
+    key = {"Idempotency-Key": "one"}
+    for status in (201, 201, 200):
+        answer = await client.post("/v1/estimates", json={"plan": "one"}, headers=key)
+        assert answer.status_code == status
+        assert answer.headers["stagefare-plan"] == "one@1"
+        responses = document["paths"]["/v1/estimates"]["post"]["responses"]
+        named = {name.lower() for name in responses[str(status)]["headers"]}
+        assert set(answer.headers) <= named | UNNAMED_HEADERS
+        key = key if status == 201 and "idempotency-replayed" not in answer.headers else {}
+
+
+def test_moments_say_that_they_are(document: dict[str, Any]) -> None:
+    moments = [
+        field
+        for schema in document["components"]["schemas"].values()
+        for name, field in schema.get("properties", {}).items()
+        if name.endswith("_at")
+    ]
+    assert len(moments) > 5
+    assert all(field.get("format") == "date-time" for field in moments)
+
+
 def test_every_problem_type_has_a_page() -> None:
     pages = {path.stem for path in (resource_folder("openapi") / "problems").iterdir()}
     assert pages == {problem_type.slug for problem_type in PROBLEM_TYPES}

@@ -189,6 +189,14 @@ BREAKING: dict[str, tuple[Edit, str]] = {
         lambda d: without(answer(d, ONE, "get", "200")["headers"], "ETag"),
         "the header ETag is gone",
     ),
+    "type of an answer's header changed": (
+        lambda d: d["components"]["headers"]["ETag"].update(schema={"type": "integer"}),
+        "header ETag: type string -> integer",
+    ),
+    "header of a refusal removed": (
+        lambda d: without(answer(d, LIST, "get", "429")["headers"], "Retry-After"),
+        "the header Retry-After is gone",
+    ),
     "field of an answer removed": (
         lambda d: without(schema(d, "Ready")["properties"], "access"),
         ".access: the field is gone",

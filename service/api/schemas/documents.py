@@ -17,7 +17,7 @@ Number = Annotated[int, Meta(ge=1, description="Number of the revision, from 1",
 Digest = Annotated[
     str, Meta(description="Digest of the canonical content; equal content has an equal digest")
 ]
-CreatedAt = Annotated[datetime, Meta(description="When the revision was stored, UTC")]
+CreatedAt = Annotated[datetime, Meta(tz=True, description="When the revision was stored, UTC")]
 Summary = Annotated[
     dict[str, Any], Meta(description="The document in a few numbers, different for each kind")
 ]

@@ -19,8 +19,11 @@ Id = Annotated[
 ]
 Name = Annotated[str, Meta(description="What the token is for, if that was said")]
 Scopes = Annotated[list[Scope], Meta(description="What the token allows")]
-CreatedAt = Annotated[datetime, Meta(description="When the token was made, UTC")]
-ExpiresAt = Annotated[datetime, Meta(description="From when on it is refused, UTC")]
+CreatedAt = Annotated[datetime, Meta(tz=True, description="When the token was made, UTC")]
+ExpiresAt = Annotated[datetime, Meta(tz=True, description="From when on it is refused, UTC")]
+RevokedAt = Annotated[
+    datetime, Meta(tz=True, description="When it was revoked, UTC; absent if it was not")
+]
 
 
 class TokenRequest(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -65,10 +68,7 @@ class TokenEntry(Struct, kw_only=True, frozen=True):
     scopes: Scopes
     created_at: CreatedAt
     expires_at: ExpiresAt
-    revoked_at: (
-        Annotated[datetime, Meta(description="When it was revoked, UTC; absent if it was not")]
-        | UnsetType
-    ) = UNSET
+    revoked_at: RevokedAt | UnsetType = UNSET
 
 
 class NewTokenAnswer(Struct, kw_only=True, frozen=True):
