@@ -131,7 +131,7 @@ def document_router(
         cursor: Cursor = None,
     ) -> Response[bytes]:
         """The newest revision of each name, in order of name, without archived documents."""
-        found = await documents.page(services, kind, limit + 1, read_cursor(cursor, str))
+        found = await documents.page(services, kind, limit + 1, read_cursor(request, cursor, str))
         return _page(request, found, limit, lambda revision: revision.name)
 
     @get(
@@ -162,7 +162,7 @@ def document_router(
         cursor: Cursor = None,
     ) -> Response[bytes]:
         """The history of one name, newest first; an archived document keeps its history."""
-        before = read_cursor(cursor, int)
+        before = read_cursor(request, cursor, int)
         found = await documents.history(services, kind, _known_name(name, noun), limit + 1, before)
         return _page(request, found, limit, lambda revision: revision.number)
 

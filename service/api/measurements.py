@@ -74,7 +74,7 @@ async def list_measurements(
         sequence_length=sequence_length,
         tensor_parallel=tensor_parallel,
     )
-    after = read_cursor(cursor, tuple[str, int, int])
+    after = read_cursor(request, cursor, tuple[str, int, int])
     rows = await measurements.page(services, wanted, limit + 1, after)
     found, following = page_of(
         request, rows, limit, lambda row: (row.profile, row.profile_revision, row.position)

@@ -103,7 +103,7 @@ async def list_tokens(
     cursor: Cursor = None,
 ) -> Response[bytes]:
     """All tokens the team has ever had, expired and revoked ones included, without secrets."""
-    tokens = await token_page(services, limit + 1, read_cursor(cursor, str))
+    tokens = await token_page(services, limit + 1, read_cursor(request, cursor, str))
     found, following = page_of(request, tokens, limit, lambda token: token.id)
     return json_response(Page.of([token_entry(token) for token in found], following))
 

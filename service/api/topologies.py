@@ -104,7 +104,7 @@ async def _page(
     entry: Any,
 ) -> Response[bytes]:
     """A page of the parts of a cluster, which has the version of the topology it belongs to."""
-    after = read_cursor(cursor, tuple[int, int])
+    after = read_cursor(request, cursor, tuple[int, int])
     # Later pages are of the revision the first one was of, whatever has been stored since.
     pinned = name if after is None else f"{name.partition('@')[0]}@{after[0]}"
     revision = await documents.get(services, DocumentKind.TOPOLOGY, pinned)

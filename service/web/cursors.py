@@ -35,8 +35,8 @@ Cursor = FromQuery[
 ]
 
 
-def read_cursor(cursor: str | None, position: type[T]) -> T | None:
-    """The position a cursor stands for; None without a cursor.
+def read_cursor(request: Request[Any, Any, Any], cursor: str | None, position: type[T]) -> T | None:
+    """The position a cursor stands for in the list that is asked for; None without a cursor.
 
     Raises `Problem` (422) when it is no cursor of this list.
     """
@@ -44,11 +44,19 @@ def read_cursor(cursor: str | None, position: type[T]) -> T | None:
         return None
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
-        return msgspec.json.decode(urlsafe_b64decode(padded.encode("ascii")), type=position)
+        written = urlsafe_b64decode(padded.encode("ascii"))
+        path, found = msgspec.json.decode(written, type=tuple[str, position])  # type: ignore[valid-type]
     except (ValueError, msgspec.MsgspecError) as error:
-        detail = "a cursor is used as the service gave it, in the list it was given for"
-        fault = parameter_error("query", CURSOR, RequestFaultCode.INVALID_CURSOR, detail)
-        raise Problem(problem_types.INVALID_INPUT, detail, [fault]) from error
+        raise _no_cursor() from error
+    if path != _path(request):
+        raise _no_cursor()
+    return found
+
+
+def _no_cursor() -> Problem:
+    detail = "a cursor is used as the service gave it, in the list it was given for"
+    fault = parameter_error("query", CURSOR, RequestFaultCode.INVALID_CURSOR, detail)
+    return Problem(problem_types.INVALID_INPUT, detail, [fault])
 
 
 def page_of(
@@ -65,6 +73,12 @@ def page_of(
     if len(found) <= limit:
         return found, None
     items = found[:limit]
-    cursor = urlsafe_b64encode(msgspec.json.encode(position(items[-1]))).rstrip(b"=").decode()
+    written = msgspec.json.encode((_path(request), position(items[-1])))
+    cursor = urlsafe_b64encode(written).rstrip(b"=").decode()
     query = {name: value for name, value in request.query_params.items() if name != CURSOR}
     return items, f"{request.scope['path']}?{urlencode({**query, CURSOR: cursor})}"
+
+
+def _path(request: Request[Any, Any, Any]) -> str:
+    path: str = request.scope["path"]
+    return path.rstrip("/")
