@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -56,6 +57,8 @@ MAX_BODY_BYTES = 2**20
 KERNEL_THREADS = 2
 # Whoever asks whether the service is ready asks again soon, and gives up soon.
 READY_SECONDS = 2
+# Another version may migrate the database while this one runs. Looking costs a connection.
+SCHEMA_SECONDS = 10
 
 
 class KernelExecutor:
@@ -285,20 +288,26 @@ async def _refuse_unknown_schema(database_url: str) -> None:
 def _missing(
     database: Database, database_url: str | None, warm: asyncio.Event
 ) -> Callable[[], Awaitable[tuple[str, ...]]]:
-    """What the service still waits for. The schema is looked at until it is right once."""
-    is_migrated = database_url is None
+    """What the service waits for. A schema that is right is looked at again after a while."""
+    right_until = -inf if database_url is not None else inf
 
     async def missing() -> tuple[str, ...]:
-        nonlocal is_migrated
+        nonlocal right_until
         waiting = [] if warm.is_set() else ["the kernels are being compiled"]
         try:
             async with asyncio.timeout(READY_SECONDS):
-                if database_url is not None and not is_migrated:
+                now = time.monotonic()
+                if database_url is not None and now >= right_until:
                     is_migrated = await migrate.current(database_url) == migrate.head()
-                if not is_migrated:
+                    right_until = now + SCHEMA_SECONDS if is_migrated else -inf
+                    if not is_migrated:
+                        await migrate.refuse_unknown(database_url)
+                if right_until < now:
                     waiting.append("the database is not migrated: run `stagefare migrate`")
                 else:
                     await database.token_directory.is_empty()
+        except migrate.UnknownSchema as error:
+            waiting.append(str(error))
         except TimeoutError:
             waiting.append(f"the database does not answer within {READY_SECONDS} s")
         except Exception as error:

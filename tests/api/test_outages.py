@@ -14,6 +14,7 @@ from litestar import Litestar
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from service import main
 from service.main import create_app
 from service.settings import read_settings
 from service.store import connections, migrate
@@ -191,15 +192,21 @@ async def test_a_database_of_an_older_version_is_unavailability(
         assert_unavailable(await http.get("/readyz"))
 
 
-async def test_no_application_starts_on_a_database_of_a_newer_version(
-    database_url: str, tmp_path: Path
-) -> None:
+async def stamp(database_url: str, revision: str | None) -> None:
+    """Let the database say that it is of another version."""
     engine = create_engine(database_url)
     try:
         async with engine.begin() as connection:
-            await connection.execute(text("UPDATE alembic_version SET version_num = 'later'"))
+            statement = text("UPDATE alembic_version SET version_num = :revision")
+            await connection.execute(statement, {"revision": revision})
     finally:
         await engine.dispose()
+
+
+async def test_no_application_starts_on_a_database_of_a_newer_version(
+    database_url: str, tmp_path: Path
+) -> None:
+    await stamp(database_url, "later")
     with pytest.raises(ExceptionGroup) as refusal:  # the framework starts things in a group
         async with application(database_url, tmp_path):
             pass
@@ -207,6 +214,27 @@ async def test_no_application_starts_on_a_database_of_a_newer_version(
     assert isinstance(reason, migrate.UnknownSchema)
     assert "'later'" in str(reason)
     assert await migrate.current(database_url) == "later"
+
+
+@pytest.mark.parametrize(
+    ("revision", "said"), [("0001", "stagefare migrate"), ("later", "a newer version has migrated")]
+)
+async def test_readiness_ends_when_another_version_takes_the_database(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    revision: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(main, "SCHEMA_SECONDS", 0)
+    async with application(database_url, tmp_path) as app, client_of(app) as http:
+        assert (await http.get("/readyz")).status_code == 200
+        await stamp(database_url, revision)
+        refused = await http.get("/readyz")
+        assert_unavailable(refused)
+        assert said in refused.json()["detail"]
+        await stamp(database_url, migrate.head())
+        assert (await http.get("/readyz")).status_code == 200
 
 
 async def test_an_application_starts_before_its_database(tmp_path: Path) -> None:
