@@ -7,10 +7,12 @@ refusal.
 """
 
 import asyncio
+import logging
 from typing import Any
 from uuid import uuid4
 
 import msgspec
+from structlog.contextvars import bound_contextvars
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.web import problem_types
@@ -27,6 +29,10 @@ _HEAD_TOO_LARGE = (
     problem_types.REQUEST_HEAD_TOO_LARGE,
     f"the head of a request has at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} headers",
 )
+
+
+# Where the application writes of the requests that reach it.
+logger = logging.getLogger("stagefare.requests")
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -105,7 +111,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_head()
         # Amid the answer to an earlier request, a second one would be read as a part of it.
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self.transport.write(_response(problem_type, detail))
+            request_id = uuid4().hex
+            self.transport.write(_response(problem_type, detail, request_id))
+            with bound_contextvars(request_id=request_id):
+                fields = {"status": problem_type.status}
+                logger.info("refused before it was read: %s", problem_type.slug, extra=fields)
         self._is_refused = True
         if self.transport.can_write_eof():
             # Closing at once would reset the connection while the caller still sends, and the
@@ -145,8 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def _response(problem_type: ProblemType, detail: str) -> bytes:
-    request_id = uuid4().hex
+def _response(problem_type: ProblemType, detail: str, request_id: str) -> bytes:
     document = ProblemDocument(
         type=problem_type.uri,
         title=problem_type.title,

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import uvicorn
+from structlog.contextvars import get_contextvars
 
 from service.web import protocol
 from service.web.protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedProtocol
@@ -138,6 +140,33 @@ async def test_a_body_may_be_larger_than_a_head(server: Server) -> None:
 async def test_a_head_without_end_is_refused(server: Server, parts: list[bytes]) -> None:
     assert problem_of(await server.answer(*parts))["type"] == "/problems/request-head-too-large"
     assert b" 200 " in await server.answer(GET)
+
+
+class Lines(logging.Handler):
+    """Request id, status and text of each line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, int, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        status: int = record.__dict__["status"]
+        self.seen.append((get_contextvars()["request_id"], status, record.getMessage()))
+
+
+async def test_a_refusal_is_found_in_the_log_by_its_id(server: Server) -> None:
+    lines = Lines()
+    logger = logging.getLogger("stagefare.requests")
+    level = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        problem = problem_of(await server.answer(b"GET / HTTP/1.1\r\n\r\n"))
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(level)
+    text = "refused before it was read: malformed-request"
+    assert lines.seen == [(problem["request_id"], 400, text)]
 
 
 async def test_as_many_headers_as_are_allowed_are_read(server: Server) -> None:
