@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 import socket
+import stat
 from pathlib import Path
 
 import click
@@ -31,8 +33,10 @@ def refusal(environment: dict[str, str], *arguments: str, typed: bytes = b"") ->
     result = CliRunner().invoke(main, arguments, env=environment, input=typed)
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: ")
-    return result.stderr
+    before, error, said = result.stderr.partition("Error: ")
+    assert re.fullmatch(r"(Database: .+\n)?", before)
+    assert error
+    return said
 
 
 @pytest.mark.parametrize(
@@ -68,14 +72,50 @@ def test_what_is_neither_a_file_nor_a_reference_is_refused(
         assert "there is no file" in refusal(environment, "estimate", plan)
 
 
+PROFILE = (
+    "n -- Linear -- forward_compute_time=1.0, backward_compute_time=1.0, "
+    "activation_size=4.0, parameter_size=4.0\n"
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["tokens", "create", "--team", "crew", "--scope", "read"],
+        ["tokens", "list", "--team", "crew"],
+        ["tokens", "revoke", "--team", "crew", "0" * 20],
+        ["estimate", "mine"],
+        ["import", "graph.txt", "--name", "mine", "--microbatch-size", "1"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_where_no_database_is_only_serving_and_migrating_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "graph.txt").write_text(PROFILE)
+    environment = dict.fromkeys(("STAGEFARE_DATA_DIR", "STAGEFARE_DATABASE_URL"), "")
+    looked_at = tmp_path / ".stagefare" / "stagefare.db"
+    said = refusal(environment, *command)
+    assert said.startswith(f"there is no database {looked_at}: run this where the service was")
+    assert "STAGEFARE_DATA_DIR" in said
+    assert not looked_at.parent.exists()
+
+    made = CliRunner().invoke(main, ["migrate"], env=environment)
+    assert made.stdout == f"The database has the schema of this version: {looked_at}\n"
+    assert stat.S_IMODE(looked_at.stat().st_mode) == 0o600
+    assert stat.S_IMODE(looked_at.parent.stat().st_mode) == 0o700
+    used = CliRunner().invoke(main, command, env=environment)
+    assert used.stderr.startswith(f"Database: {looked_at}\n")
+    assert "Database" not in used.stdout
+
+
 def test_text_that_no_database_holds_is_refused(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
+    CliRunner().invoke(main, ["migrate"], env=environment)
     file = tmp_path / "graph.txt"
-    file.write_text(
-        "n -- Linear -- forward_compute_time=1.0, backward_compute_time=1.0, "
-        "activation_size=4.0, parameter_size=4.0\n"
-    )
+    file.write_text(PROFILE)
     options = ("--name", "mine", "--microbatch-size", "1", "--device", "\udcff")
     assert "/device: " in refusal(environment, "import", str(file), *options)
 

@@ -13,12 +13,14 @@ from click.testing import CliRunner, Result
 from service.cli import main
 from service.main import create_app
 from service.settings import read_settings
+from service.store import migrate
 from tests.api.clients import client_of
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A data folder of the test's own, and nothing of the caller's settings."""
+    """A database of the test's own, and nothing of the caller's settings."""
+    asyncio.run(migrate.upgrade(f"sqlite:///{tmp_path / 'stagefare.db'}"))
     return {
         "STAGEFARE_DATA_DIR": str(tmp_path),
         "STAGEFARE_DATABASE_URL": "",
@@ -81,7 +83,7 @@ def test_a_token_is_revoked(environment: dict[str, str]) -> None:
     assert missing.exit_code == 1
     assert f"no token '{token_id}' is stored" in missing.output
     result = run(environment, "tokens", "revoke", "--team", "crew", token_id)
-    assert result.output == f"Token {token_id} is revoked.\n"
+    assert result.stdout == f"Token {token_id} is revoked.\n"
     assert "revoked" in run(environment, "tokens", "list", "--team", "crew").stdout
     assert answer_to(environment, token, "/v1/plans").status_code == 401
     assert answer_to(environment, None, "/v1/plans").status_code == 401
@@ -134,5 +136,7 @@ def test_without_tokens_loopback_is_served_and_says_so(
     opened = run(environment, "serve")
     assert opened.exit_code == 0, opened.output
     assert "access        open to this machine, as the team local" in opened.output
+    assert re.search(rf"to try it +http://\S+:{port}/reference$", opened.output, re.MULTILINE)
+    assert f"the database  {environment['STAGEFARE_DATA_DIR']}/stagefare.db\n" in opened.output
     create(environment, "--scope", "read")
     assert "access        with a token" in run(environment, "serve").output

@@ -12,6 +12,7 @@ import click
 
 from service.cli.running import (
     Commands,
+    database_place,
     has_no_tokens,
     migrated_settings,
     with_backend,
@@ -52,7 +53,7 @@ main.add_command(tokens)
 @click.option("--with-examples", is_flag=True, help="Store the example documents, price one plan.")
 def serve(check: bool, with_examples: bool) -> None:
     """Migrate the database and serve the HTTP API."""
-    settings = migrated_settings()
+    settings = migrated_settings(creates=True)
     is_open = with_backend(settings, has_no_tokens)
     if is_open and not is_loopback(settings.host):
         raise click.ClickException(
@@ -75,8 +76,10 @@ def serve(check: bool, with_examples: bool) -> None:
     base = f"http://{host}:{settings.port}"
     click.echo(f"\nServing {base} (stop with Ctrl-C)")
     click.echo(f"  the contract  {base}/openapi.json")
+    click.echo(f"  to try it     {base}/reference")
     click.echo(f"  the plans     {base}/v1/plans")
     click.echo(f"  readiness     {base}/readyz")
+    click.echo(f"  the database  {database_place(settings)}")
     if is_open:
         click.echo("  access        open to this machine, as the team local, until the first token")
     else:
@@ -146,8 +149,8 @@ def import_(
 @main.command()
 def migrate() -> None:
     """Bring the database to the schema of this version."""
-    migrated_settings()
-    click.echo("The database has the schema of this version.")
+    settings = migrated_settings(creates=True)
+    click.echo(f"The database has the schema of this version: {database_place(settings)}")
 
 
 @main.command()

@@ -12,7 +12,14 @@ from service.settings import Settings, SettingsError, read_settings
 if TYPE_CHECKING:
     from service.app.services import Backend, Services
 
-__all__ = ["Commands", "has_no_tokens", "migrated_settings", "with_backend", "with_services"]
+__all__ = [
+    "Commands",
+    "database_place",
+    "has_no_tokens",
+    "migrated_settings",
+    "with_backend",
+    "with_services",
+]
 
 T = TypeVar("T")
 
@@ -30,19 +37,50 @@ class Commands(click.Group):
             raise click.ClickException(str(error)) from error
 
 
-def migrated_settings() -> Settings:
-    """The settings, with the database they name at the schema of this version."""
+def migrated_settings(*, creates: bool = False) -> Settings:
+    """The settings, with the database they name at the schema of this version.
+
+    Without `creates`, an SQLite file that is not there is refused, since a new and empty one in the
+    wrong folder answers everything, and standard error says which database is used.
+    """
     try:
         settings = read_settings()
     except SettingsError as error:
         raise click.ClickException("\n".join(error.problems)) from error
     from service.store.migrate import MigrationFailed, upgrade
 
+    if not creates:
+        _refuse_missing_file(settings.database_url)
     try:
         asyncio.run(upgrade(settings.database_url))
     except MigrationFailed as error:
         raise click.ClickException(str(error)) from error
+    if not creates:
+        click.echo(f"Database: {database_place(settings)}", err=True)
     return settings
+
+
+def database_place(settings: Settings) -> str:
+    """Where the database is, without its password."""
+    from service.store.engine import place
+
+    return place(settings.database_url)
+
+
+def _refuse_missing_file(database_url: str) -> None:
+    from service.store.engine import place
+    from service.store.migrate import is_missing_file
+
+    try:
+        is_missing = is_missing_file(database_url)
+    except ValueError as error:
+        raise click.ClickException(f"the database can't be opened: {error}") from error
+    if is_missing:
+        raise click.ClickException(
+            f"there is no database {place(database_url)}: run this where the service was started, "
+            "or set STAGEFARE_DATA_DIR or STAGEFARE_DATABASE_URL as for the service; "
+            "`stagefare migrate` makes a new one"
+        )
 
 
 async def has_no_tokens(backend: "Backend") -> bool:

@@ -13,7 +13,14 @@ from sqlalchemy.exc import TimeoutError as NoFreeConnection
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-__all__ = ["BEGIN_MODE", "create_engine", "is_of_another_schema", "is_unavailable", "sqlite_path"]
+__all__ = [
+    "BEGIN_MODE",
+    "create_engine",
+    "is_of_another_schema",
+    "is_unavailable",
+    "place",
+    "sqlite_path",
+]
 
 # Execution option of a connection: how SQLite begins its transaction.
 BEGIN_MODE = "begin_mode"
@@ -65,6 +72,14 @@ def sqlite_path(url: str) -> Path | None:
     """The file of an SQLite URL; None for PostgreSQL."""
     location = _with_driver(url)
     return Path(location.database or "") if location.get_backend_name() == "sqlite" else None
+
+
+def place(url: str) -> str:
+    """Where a database is, for people: the file, or the URL without its password."""
+    path = sqlite_path(url)
+    if path is not None:
+        return str(path.absolute())
+    return _with_driver(url).set(drivername="postgresql").render_as_string()
 
 
 def is_unavailable(error: Exception) -> bool:

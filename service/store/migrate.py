@@ -32,6 +32,7 @@ __all__ = [
     "downgrade",
     "draft",
     "head",
+    "is_missing_file",
     "refuse_unknown",
     "upgrade",
 ]
@@ -57,7 +58,8 @@ class UnknownSchema(MigrationFailed):
 
 
 async def upgrade(url: str, revision: str = "head", *, script_location: Path | None = None) -> None:
-    """Bring the database at `url` up to `revision`; SQLite's file and folder are made if absent.
+    """Bring the database at `url` up to `revision`; SQLite's file and folder are made if absent,
+    for this user alone.
 
     `script_location` is the folder of migrations, by default the one the package came with.
     Raises `MigrationFailed`; the database is as it was then.
@@ -79,7 +81,7 @@ async def current(url: str) -> str | None:
     def read(connection: Connection) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
-    if _is_missing_file(url):  # asking should not make one
+    if is_missing_file(url):  # asking should not make one
         return None
     return await _read(url, read)
 
@@ -138,7 +140,8 @@ def _require_known(config: Config, revision: str) -> None:
         raise UnknownSchema(revision) from error
 
 
-def _is_missing_file(url: str) -> bool:
+def is_missing_file(url: str) -> bool:
+    """Whether the URL names an SQLite file that is not there, so that migrating would make it."""
     path = sqlite_path(url)
     return path is not None and not path.exists()
 
@@ -177,7 +180,10 @@ async def _migrate(
 async def _migrate_in_turn(url: str, work: Callable[[Connection], None]) -> None:
     path = sqlite_path(url)
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # What is made here is nobody else's to read; what others made keeps the access they gave.
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            path.touch(mode=0o600)  # the files that SQLite adds beside it take this over
     engine = create_engine(url)
     try:
         if path is not None:

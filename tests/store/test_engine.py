@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from service.store.engine import create_engine, sqlite_path
+from service.store.engine import create_engine, place, sqlite_path
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,13 @@ def test_only_sqlite_has_a_file() -> None:
     assert sqlite_path("sqlite:///a/b.db") == Path("a/b.db")
     assert sqlite_path("sqlite:////a/b.db") == Path("/a/b.db")
     assert sqlite_path("postgresql://u@h/d") is None
+
+
+def test_the_place_of_a_database_is_told_without_its_password() -> None:
+    assert place("sqlite:////a/b.db") == "/a/b.db"
+    assert place("sqlite:///b.db") == str(Path("b.db").absolute())
+    assert place("postgresql+asyncpg://u:secret@h:5433/d") == "postgresql://u:***@h:5433/d"
+    assert place("postgres://u@/d?host=/run/pg") == "postgresql://u@/d?host=/run/pg"
 
 
 async def test_how_a_connection_is_set_up(database_url: str) -> None:

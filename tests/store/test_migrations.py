@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from stat import S_IMODE
 from typing import Any, TypeVar
 
 import pytest
@@ -312,10 +313,25 @@ async def test_asking_where_a_database_stands_does_not_make_it(tmp_path: Path) -
     assert not path.exists()
 
 
-async def test_the_folder_of_the_file_is_made(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'data' / 'deep' / 'stagefare.db'}"
+async def test_the_folder_of_the_file_is_made_for_one_user(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "deep" / "stagefare.db"
+    url = f"sqlite:///{file}"
     await migrate.upgrade(url)
     assert await migrate.current(url) == migrate.head()
+    assert S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert S_IMODE(file.stat().st_mode) == 0o600
+
+
+async def test_a_folder_and_a_file_that_are_there_keep_their_access(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "stagefare.db"
+    file.parent.mkdir()
+    file.parent.chmod(0o755)
+    await migrate.upgrade(f"sqlite:///{file}")
+    assert S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o640)
+    await migrate.upgrade(f"sqlite:///{file}")
+    assert S_IMODE(file.stat().st_mode) == 0o640
+    assert S_IMODE(file.parent.stat().st_mode) == 0o755
 
 
 async def test_a_draft_names_the_types_of_its_template(tmp_path: Path) -> None:
