@@ -37,6 +37,7 @@ _CONDITIONAL_HEADERS: dict[tuple[str, str], dict[str, Any]] = {
     },
 }
 _REQUIRED_HEADERS = {("delete", "If-Match")}
+# Without an example: pages that try a request fill it in, and all their readers share one key.
 KEY_PARAMETER = {
     "name": KEY_HEADER,
     "in": "header",
@@ -45,7 +46,6 @@ KEY_PARAMETER = {
     "it. Sent again, it is answered as it was the first time; a request that was refused or failed "
     "leaves no key.",
     "schema": {"type": "string", "pattern": KEY_PATTERN, "minLength": 1, "maxLength": 255},
-    "example": "6f1f3c0e-5d0b-4a58-9d52-0c8a5a6e6a27",
 }
 # The problem types that say when to try again, and those that say how to authenticate.
 _TRY_AGAIN = {

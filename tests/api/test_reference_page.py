@@ -71,6 +71,29 @@ async def test_nothing_it_loads_fetches_from_elsewhere(client: httpx.AsyncClient
     assert "validatorUrl: null" in own
 
 
+async def test_a_request_that_is_tried_shares_no_key_with_other_readers(
+    client: httpx.AsyncClient,
+) -> None:
+    # The page fills fields in from examples and defaults, and opens them as soon as a request is.
+    contract = (await client.get("/openapi.json")).json()
+    keys = [
+        parameter
+        for operations in contract["paths"].values()
+        for operation in operations.values()
+        for parameter in operation.get("parameters", [])
+        if parameter.get("name") == "Idempotency-Key"
+    ]
+    keys += [
+        parameter
+        for parameter in contract["components"].get("parameters", {}).values()
+        if parameter["name"] == "Idempotency-Key"
+    ]
+    assert keys
+    filling = {"example", "examples", "default"}
+    assert all(not filling & {*parameter, *parameter["schema"]} for parameter in keys)
+    assert "tryItOutEnabled: true" in (await client.get("/reference/reference.js")).text
+
+
 async def test_nothing_else_lies_below_it(client: httpx.AsyncClient) -> None:
     for path in ("/reference/", "/reference/swagger-ui.js", "/reference/../openapi.json%00"):
         assert (await client.get(path)).status_code in {200, 404}
