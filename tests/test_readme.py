@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -91,15 +92,75 @@ def _wait_until_ready(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def test_the_curl_command_answers_what_is_shown(port: int) -> None:
-    (command,) = (command for command in commands() if command.startswith("curl "))
+    first, _ = curl_commands()
+    assert json.loads(curl(first, port)) == json.loads(shown("curl"))
+
+
+def test_what_to_ask_is_answered(port: int) -> None:
+    _, keyed = curl_commands()
+    made = json.loads(curl(keyed, port))
+    assert made["workload"]["microbatches"] == 16
+    assert json.loads(curl(keyed, port)) == made
+    bodies = re.search(r"```json\n(\{\"plan.*?)```", README, re.DOTALL)
+    assert bodies is not None
+    blocking, limited, unequal = (
+        httpx.post(
+            f"http://127.0.0.1:{port}/v1/estimates",
+            content=body,
+            headers={"Content-Type": "application/json"},
+        ).raise_for_status()
+        for body in re.split(r"\n(?=\{)", bodies[1].strip())
+    )
+    assert blocking.json()["transfer_mode"] == "blocking"
+    ranks = limited.json()["live_activations"]["ranks"]
+    assert max(rank["peak_activations"] for rank in ranks) == 4  # the limit, used to the full
+    # The second rank begins when the first microbatch is there, which is the shorter one.
+    assert unequal.json()["live_activations"]["ranks"][1]["series"]["at_seconds"][0] == 0.006
+
+
+def test_a_token_of_the_team_local_reaches_what_was_stored_before(
+    port: int, tmp_path: Path
+) -> None:
+    _, keyed = curl_commands()
+    digest = json.loads(curl(keyed, port))["digest"]
+    make, picture = re.findall(r"```sh\n((?:TOKEN=|curl )[^`]*)```", README)
+    made = subprocess.run(
+        ["sh", "-euc", f"{make}echo $TOKEN"],
+        cwd=ROOT,
+        env=environment(tmp_path, port),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    picture = picture.replace("$TOKEN", made.stdout.strip()).replace("$DIGEST", digest)
+    curl(picture.replace("-o timeline.svg", f"-o {tmp_path}/timeline.svg"), port)
+    assert (tmp_path / "timeline.svg").read_text().startswith("<svg")
+    for _ in range(100):
+        if httpx.get(f"http://127.0.0.1:{port}/v1/plans").status_code == 401:
+            return
+        time.sleep(0.1)
+    pytest.fail("open access went on for ten seconds after the first token")
+
+
+def curl_commands() -> list[str]:
+    return [command for command in commands() if command.startswith("curl ")]
+
+
+def curl(command: str, port: int) -> str:
+    """What a curl command of the README prints; httpx sends it where there is no curl."""
     words = shlex.split(command.replace("127.0.0.1:8000", f"127.0.0.1:{port}"))
     if shutil.which("curl") is not None:
-        answer = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    url = next(word for word in words if word.startswith("http"))
+    lines = [value for name, value in pairwise(words) if name == "-H"]
+    headers = dict(line.split(": ", 1) for line in lines)
+    if "-d" in words:
+        answer = httpx.post(url, content=words[words.index("-d") + 1], headers=headers)
     else:
-        url = next(word for word in words if word.startswith("http"))
-        headers = {"Content-Type": "application/json"}
-        answer = httpx.post(url, content=words[words.index("-d") + 1], headers=headers).text
-    assert json.loads(answer) == json.loads(shown("curl"))
+        answer = httpx.get(url, headers=headers)
+    if "-o" in words:
+        Path(words[words.index("-o") + 1]).write_text(answer.text)
+    return answer.text
 
 
 def test_every_command_of_the_readme_exists() -> None:
