@@ -70,7 +70,7 @@ def test_the_place_of_a_database_is_told_without_its_password() -> None:
     assert place("sqlite:////a/b.db") == "/a/b.db"
     assert place("sqlite:///b.db") == str(Path("b.db").absolute())
     assert place("postgresql+asyncpg://u:secret@h:5433/d") == "postgresql://u:***@h:5433/d"
-    assert place("postgres://u@/d?host=/run/pg") == "postgresql://u@/d?host=/run/pg"
+    assert place("postgres://u@/d?host=/run/pg") == "postgresql://u@/d?host=%2Frun%2Fpg"
 
 
 async def test_how_a_connection_is_set_up(database_url: str) -> None:
