@@ -1,7 +1,7 @@
 """Where the time of a pipeline goes that is not work, per rank and by cause."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.ideal import ClosedFormFailure, IdealUtilisation, judge_closed_form
-from service.core.schedules.simulate import MAX_PICOSECONDS, simulate
+from service.core.schedules.simulate import MAX_PICOSECONDS, bare_makespans
 from service.core.schedules.stage_times import StageTimes, operation_durations
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.waits import rank_waits
@@ -166,18 +166,17 @@ def _rank_times(timeline: Timeline, busy: Sequence[int]) -> tuple[RankTime, ...]
 
 def _excesses(timelines: Sequence[Timeline]) -> list[Excess]:
     program = timelines[0].program
-    no_latency = np.zeros(len(program.inputs), dtype=np.int64)
-    durations = np.stack([timeline.durations for timeline in timelines])
-    without_transfers = simulate(program, durations, no_latency).makespan.tolist()
     means = [_scaled_means(timeline) for timeline in timelines]
-    balanced_durations = np.stack([operation_durations(program, mean) for mean, _ in means])
+    replays = [timeline.durations for timeline in timelines]
+    replays += [operation_durations(program, mean) for mean, _ in means]
     try:
-        balanced_runs = simulate(program, balanced_durations, no_latency)
+        makespans = bare_makespans(program, np.stack(replays))
     except InvalidInput as invalid:  # the times themselves were fine, so it is their scale
         raise InvalidInput([_too_long(program.stages)]) from invalid
+    without_transfers, balanced_runs = makespans[: len(means)], makespans[len(means) :]
     excesses = []
     for timeline, bare, scaled, (_, scale) in zip(
-        timelines, without_transfers, balanced_runs.makespan.tolist(), means, strict=True
+        timelines, without_transfers, balanced_runs, means, strict=True
     ):
         uncontended = timeline.makespan
         if timeline.transfers.links is not None:
@@ -201,13 +200,10 @@ def _scaled_means(timeline: Timeline) -> tuple[StageTimes, int]:
     Returns the times and by how much they are too long.
     """
     stages = timeline.program.stages
-    times = timeline.times
-    given = {field.name: getattr(times, field.name) for field in fields(times)}
     sums = {
         # In Python's integers: what is together too long is told below.
         name: [sum(column) for column in kind.T.tolist()]
-        for name, kind in given.items()
-        if kind is not None
+        for name, kind in timeline.times.given.items()
     }
     common = gcd(stages, *(total for of_kind in sums.values() for total in of_kind))
     if max(max(of_kind) for of_kind in sums.values()) // common > MAX_PICOSECONDS:

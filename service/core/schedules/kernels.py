@@ -10,7 +10,14 @@ from numba import njit, types
 
 from service.core.schedules.signatures import read_only, writable
 
-__all__ = ["latest_ends", "longest_ways", "simulate_rows", "sort_needs", "topological_order"]
+__all__ = [
+    "last_ends",
+    "latest_ends",
+    "longest_ways",
+    "simulate_rows",
+    "sort_needs",
+    "topological_order",
+]
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -141,6 +148,47 @@ def simulate_rows(
             latest += durations[row, operation]
             end[row, operation] = latest
             free[r] = latest + holds[row, operation] if held else latest
+
+
+@njit(
+    types.void(
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        types.int64,
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 2),
+        writable(types.int64, 1),
+    ),
+    nogil=True,
+    cache=True,
+)
+def last_ends(
+    order: Int64Array,
+    rank: Int32Array,
+    ranks: int,
+    input_offsets: Int64Array,
+    inputs: Int64Array,
+    durations: Int64Array,
+    makespan: Int64Array,
+) -> None:
+    """Fill `makespan`, one a row of durations (rows, n): the last end where transfers are free.
+
+    As `simulate_rows` without latencies, of which nothing but the last end is asked.
+    """
+    free = np.empty(ranks, np.int64)
+    end = np.empty(len(order), np.int64)
+    for row in range(durations.shape[0]):
+        free[:] = 0
+        for operation in order:
+            r = rank[operation]
+            latest = free[r]
+            for j in range(input_offsets[operation], input_offsets[operation + 1]):
+                latest = max(latest, end[inputs[j]])
+            latest += durations[row, operation]
+            end[operation] = latest
+            free[r] = latest
+        makespan[row] = free.max()
 
 
 @njit(

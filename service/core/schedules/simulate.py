@@ -11,10 +11,18 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.build import build_program
-from service.core.schedules.kernels import simulate_rows
+from service.core.schedules.kernels import last_ends, simulate_rows
 from service.core.schedules.program import Program
 
-__all__ = ["MAX_PICOSECONDS", "Queues", "Run", "last_sends", "simulate", "warm_up"]
+__all__ = [
+    "MAX_PICOSECONDS",
+    "Queues",
+    "Run",
+    "bare_makespans",
+    "last_sends",
+    "simulate",
+    "warm_up",
+]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -89,6 +97,26 @@ def simulate(
         holds[row] = last_sends(program, latency_rows[row])[0]
     run = _run(program, duration_rows, latency_rows, holds)
     return Run(run.start.reshape(shape), run.end.reshape(shape), run.binding.reshape(shape))
+
+
+def bare_makespans(program: Program, durations: Int64Array) -> list[int]:
+    """The makespan of each row of durations (rows, operations) where transfers take no time.
+
+    Raises `InvalidInput` when times could add up to more than `MAX_PICOSECONDS`.
+    """
+    _check_range(program, durations, np.zeros(0, dtype=np.int64))
+    makespans = np.empty(len(durations), dtype=np.int64)
+    last_ends(
+        program.order,
+        program.rank,
+        program.ranks,
+        program.input_offsets,
+        program.inputs,
+        durations,
+        makespans,
+    )
+    found: list[int] = makespans.tolist()
+    return found
 
 
 def warm_up() -> None:

@@ -112,12 +112,13 @@ def measure_slack(timeline: Timeline) -> Slack:
 
 def _least(timeline: Timeline, slack: Int64Array) -> tuple[LeastSlack, ...]:
     program = timeline.program
-    least, place = np.empty((2, program.stages * len(OpKind)), dtype=np.int64)
+    kinds = len(_KINDS)
+    least, place = np.empty((2, program.stages * kinds), dtype=np.int64)
     least_of_groups(operation_groups(program), slack, least, place)
     there = np.flatnonzero(place >= 0)
     operations = place[there]
     return tuple(
-        LeastSlack(group // len(OpKind), _KINDS[group % len(OpKind)], *entry)
+        LeastSlack(group // kinds, _KINDS[group % kinds], *entry)
         for group, *entry in zip(
             there.tolist(),
             program.microbatch[operations].tolist(),

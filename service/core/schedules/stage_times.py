@@ -94,16 +94,17 @@ class StageTimes:
     @property
     def widths(self) -> frozenset[int]:
         """The lengths of the axes of microbatches; {1} where all microbatches are alike."""
-        given = (getattr(self, field.name) for field in fields(self))
-        return frozenset(times.shape[-1] for times in given if times is not None)
+        return frozenset(times.shape[-1] for times in self.given.values())
+
+    @property
+    def given(self) -> dict[str, Int64Array]:
+        """The times that are known, by the name of their field."""
+        every = ((name, getattr(self, name)) for name in _FIELDS)
+        return {name: times for name, times in every if times is not None}
 
     def at_microbatches(self, microbatches: IntArray) -> "StageTimes":
         """The times of these microbatches, in their order."""
-        found = {
-            field.name: at_microbatches(times, microbatches)
-            for field in fields(self)
-            if (times := getattr(self, field.name)) is not None
-        }
+        found = {name: at_microbatches(times, microbatches) for name, times in self.given.items()}
         return replace(self, **found)
 
     def of_kind(self, kind: OpKind) -> Int64Array:
@@ -123,6 +124,9 @@ class StageTimes:
             detail = f"stage times have no {kind.letter}: give the two halves of each backward"
             raise InvalidInput([Fault(FaultCode.MISSING_FIELD, ("costs", "stages"), detail)])
         return found
+
+
+_FIELDS = tuple(field.name for field in fields(StageTimes))
 
 
 @kept_with_program
@@ -171,10 +175,8 @@ def operation_durations(program: Program, times: StageTimes) -> Int64Array:
     Raises `InvalidInput` when the times are not one per stage, neither one for all microbatches nor
     one for each, or lack a kind that is run.
     """
-    for field in fields(times):
-        given = getattr(times, field.name)
-        if given is not None:
-            _check_shape(f"{field.name} times", given, program.stages, "a stage", program)
+    for name, given in times.given.items():
+        _check_shape(f"{name} times", given, program.stages, "a stage", program)
     width = max(times.widths)
     leading = times.forward.shape[:-2]
     table = np.zeros((*leading, program.stages, len(OpKind), width), dtype=np.int64)
