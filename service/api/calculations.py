@@ -22,7 +22,7 @@ from service.api.schemas.requests import PlanRequest
 from service.app.ports import Scope
 from service.app.pricing import Priced, calculate
 from service.core.estimates.cadence import cadence_left_out, plan_cadence
-from service.core.estimates.estimate import plan_live_activations
+from service.core.estimates.estimate import memory_assumptions, plan_live_activations
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import transfer_exposure
 from service.core.plans.plan import Statement
@@ -32,8 +32,8 @@ from service.web.openapi import EXAMPLE
 
 __all__ = ["calculations"]
 
-# The terms of an answer, and what they leave out of this plan besides what resolving it did.
-Terms = tuple[msgspec.Struct, Sequence[Statement]]
+# The terms of an answer, and what they assume and leave out besides what resolving the plan did.
+Terms = tuple[msgspec.Struct, Sequence[Statement], Sequence[Statement]]
 
 _EXAMPLE = {
     "plan": {
@@ -57,8 +57,9 @@ def _calculation(
     description: str,
 ) -> HTTPRouteHandler:
     def render(priced: Priced) -> bytes:
-        terms, left_out = measure(priced.simulated)
-        return msgspec.json.encode(answer(answer_type, terms, priced, also_left_out=left_out))
+        terms, assumed, left_out = measure(priced.simulated)
+        content = answer(answer_type, terms, priced, also_assumed=assumed, also_left_out=left_out)
+        return msgspec.json.encode(content)
 
     @post(
         f"/v1/{path}",
@@ -81,19 +82,21 @@ def _calculation(
 
 def _cadence(simulated: SimulatedPlan) -> Terms:
     cadence = plan_cadence(simulated)
-    return cadence_terms(simulated, cadence), cadence_left_out(simulated, cadence)
+    return cadence_terms(simulated, cadence), (), cadence_left_out(simulated, cadence)
 
 
 def _bubble(simulated: SimulatedPlan) -> Terms:
-    return bubble_terms(measure_bubble(simulated.timeline)), ()
+    return bubble_terms(measure_bubble(simulated.timeline)), (), ()
 
 
 def _boundary_transfers(simulated: SimulatedPlan) -> Terms:
-    return boundary_transfers_terms(simulated, transfer_exposure(simulated.timeline)), ()
+    return boundary_transfers_terms(simulated, transfer_exposure(simulated.timeline)), (), ()
 
 
 def _live_activations(simulated: SimulatedPlan) -> Terms:
-    return live_activations_terms(simulated.timeline, plan_live_activations(simulated)), ()
+    live = plan_live_activations(simulated)
+    terms = live_activations_terms(simulated.timeline, live)
+    return terms, memory_assumptions(simulated, live), ()
 
 
 calculations = (

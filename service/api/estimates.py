@@ -17,7 +17,7 @@ from service.api.schemas.estimates import EstimateAnswer, estimate_terms
 from service.api.schemas.requests import EstimateRequest
 from service.api.schemas.timelines import (
     TimelineAnswer,
-    check_size,
+    check_selection,
     timeline_answer,
     timeline_selection,
 )
@@ -64,7 +64,7 @@ Ranks = FromQuery[
         Meta(
             pattern=r"^[0-9]{1,6}(,[0-9]{1,6}){0,511}$(?!\n)",
             max_length=3600,
-            description="Only these pipeline ranks, separated by commas.",
+            description="Only these pipeline ranks: numbers separated by commas, without spaces.",
             examples=["0,3"],
         ),
     ]
@@ -95,7 +95,12 @@ def render_estimate(
         estimate, digest, priced.prepared.pinned.document, question.asserted_iteration_seconds
     )
     content = answer(
-        EstimateAnswer, terms, priced, names_plan=False, also_left_out=estimate.not_represented
+        EstimateAnswer,
+        terms,
+        priced,
+        names_plan=False,
+        also_assumed=estimate.assumptions,
+        also_left_out=estimate.not_represented,
     )
     return msgspec.json.encode(content)
 
@@ -205,7 +210,7 @@ def _timeline_route(
 
         def simulate_and_draw() -> bytes:
             priced = price(prepared)
-            check_size(priced.simulated.timeline, selection)
+            check_selection(priced.simulated.timeline, selection)
             return draw(priced, digest, selection)
 
         with services.observer.span("price"):

@@ -243,7 +243,8 @@ def _tables(priced: "Priced", title: str) -> str:
         f"{plan.degrees.world_size} ranks"
     )
     left_out = (*priced.not_represented, *result.not_represented)
-    return estimate_report(result, heading, priced.assumptions, left_out)
+    assumed = (*priced.assumptions, *result.assumptions)
+    return estimate_report(result, heading, assumed, left_out)
 
 
 async def _import(

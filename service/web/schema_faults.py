@@ -169,9 +169,18 @@ def _detail(error: SchemaError) -> str:
             value = ", ".join(str(item) for item in value)
         if rule == "pattern":
             # The lookahead only says that the end is the end, which a reader expects anyway.
-            value = str(value).replace(r"$(?!\n)", "$")
+            value = str(value).replace(r"$(?!\n)", "$") + _in_words(error.schema)
         return f"this {_RULES[rule].format(rule=value)}; got {_name_of(error.instance)}"
     return f"this does not satisfy the schema's {rule}"
+
+
+def _in_words(schema: Mapping[str, Any]) -> str:
+    """What a pattern stands for, as far as the schema says it."""
+    said = str(schema.get("description", "")).rstrip(".")
+    examples = schema.get("examples") or ()
+    such_as = f"such as {examples[0]}" if examples else ""
+    words = ", ".join(part for part in (said, such_as) if part)
+    return f" ({words})" if words else ""
 
 
 def _name_of(value: Any) -> str:

@@ -41,6 +41,33 @@ async def test_the_plan_of_four_lines_needs_no_document(client: httpx.AsyncClien
             assert statement["detail"]
 
 
+async def test_answers_say_what_a_profile_says_of_itself(client: httpx.AsyncClient) -> None:
+    await store_documents(client)
+    for path in CALCULATIONS:
+        answer = await ask(client, path, two_host_plan("host0/gpu0", "host1/gpu0"))
+        said = {statement["code"]: statement["detail"] for statement in answer["assumptions"]}
+        assert "@1, of " in said["profile"]
+
+
+async def test_activations_beyond_the_memory_of_a_device_are_told(
+    client: httpx.AsyncClient,
+) -> None:
+    topology = {"hosts": [{"name": "host", "design": "dgx-h100"}]}
+    stored = await client.put("/v1/topologies/one-host", json=topology)
+    assert stored.status_code == 201, stored.text
+    stage = {"forward_seconds": 0.006, "backward_seconds": 0.012}
+    for size, told in ((20_000_000_000, False), (50_000_000_000, True)):
+        stages = [{**stage, "activation_bytes": size}, {**stage, "activation_bytes": size}]
+        plan = {**FOUR_LINES, "costs": {"stages": stages}, "topology": "one-host"}
+        for path in ("live-activations", "estimates"):
+            answer = await ask(client, path, plan)
+            said = {statement["code"]: statement["detail"] for statement in answer["assumptions"]}
+            assert ("live_above_memory" in said) is told
+            # A device of 80 GB takes one activation of 50 GB: rank 1 keeps no more.
+            assert not told or "rank 0 (100000000000 bytes" in said["live_above_memory"]
+            assert "memory" in {statement["code"] for statement in answer["not_represented"]}
+
+
 async def test_no_prediction_of_a_boundary_is_shown_below_a_bound(
     client: httpx.AsyncClient,
 ) -> None:

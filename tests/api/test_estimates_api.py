@@ -207,6 +207,19 @@ async def test_a_part_of_a_timeline(client: httpx.AsyncClient) -> None:
             assert response.headers["content-type"] == "application/problem+json"
 
 
+async def test_ranks_that_a_plan_has_not_are_named(client: httpx.AsyncClient) -> None:
+    digest = (await estimate(client, plan=FOUR_LINES)).json()["digest"]
+    for path in ("timeline", "timeline.csv", "timeline.svg", "timeline.txt", "trace.json"):
+        response = await client.get(f"/v1/estimates/{digest}/{path}?ranks=0,9")
+        assert response.status_code == 422, response.text
+        (error,) = response.json()["errors"]
+        assert "ranks" in error["pointer"]
+        assert error["detail"].startswith("the plan has pipeline ranks 0 to "), error
+        assert error["detail"].endswith("; got 9")
+    malformed = await client.get(f"/v1/estimates/{digest}/timeline?ranks=0-3")
+    assert "numbers separated by commas" in malformed.json()["errors"][0]["detail"]
+
+
 async def test_unknown_estimates_are_not_found(client: httpx.AsyncClient) -> None:
     for name in ("sha256:0", "nothing", "%00", "a" * 300):
         for suffix in (

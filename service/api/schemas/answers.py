@@ -129,13 +129,14 @@ def answer(
     priced: Priced,
     *,
     names_plan: bool = True,
+    also_assumed: Sequence[Statement] = (),
     also_left_out: Sequence[Statement] = (),
 ) -> msgspec.Struct:
     """The terms with the context of the priced plan, as the answer's type.
 
-    `also_left_out` adds to what is not represented. `names_plan` says whether a stored plan is
-    named among the pins: an estimate depends on the content of its plan alone, whatever name it
-    was asked for by.
+    `also_assumed` adds to the assumptions, `also_left_out` to what is not represented. `names_plan`
+    says whether a stored plan is named among the pins: an estimate depends on the content of its
+    plan alone, whatever name it was asked for by.
     """
     resolved = priced.resolved
     context = Context(
@@ -155,7 +156,7 @@ def answer(
             ),
         ),
         placement=[_placed(placed) for placed in resolved.placement],
-        assumptions=statements(priced.assumptions),
+        assumptions=statements((*priced.assumptions, *also_assumed)),
         represented=statements(priced.represented),
         not_represented=statements((*priced.not_represented, *also_left_out)),
     )

@@ -18,7 +18,7 @@ from service.core.units import PICOSECONDS_PER_SECOND, all_to_seconds, to_second
 __all__ = [
     "MAX_TIMELINE_OPERATIONS",
     "TimelineAnswer",
-    "check_size",
+    "check_selection",
     "timeline_answer",
     "timeline_selection",
 ]
@@ -95,8 +95,15 @@ def timeline_selection(
     )
 
 
-def check_size(timeline: Timeline, selection: Selection) -> None:
-    """Refuse a selection of more than `MAX_TIMELINE_OPERATIONS` operations."""
+def check_selection(timeline: Timeline, selection: Selection) -> None:
+    """Refuse ranks that the plan has not, and more than `MAX_TIMELINE_OPERATIONS` operations."""
+    ranks = timeline.program.ranks
+    unknown = sorted(rank for rank in selection.ranks or () if rank >= ranks)
+    if unknown:
+        has = f"pipeline ranks 0 to {ranks - 1}" if ranks > 1 else "pipeline rank 0 only"
+        more = f" and {len(unknown) - 3} more" if unknown[3:] else ""
+        detail = f"the plan has {has}; got {', '.join(map(str, unknown[:3]))}{more}"
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("ranks",), detail)])
     count = len(selection.operations(timeline))
     if count > MAX_TIMELINE_OPERATIONS:
         detail = (

@@ -29,6 +29,7 @@ __all__ = [
     "Estimate",
     "estimate_plan",
     "estimate_plans",
+    "memory_assumptions",
     "other_microbatch_counts",
     "plan_live_activations",
 ]
@@ -45,7 +46,7 @@ class Estimate:
     `iteration` is in picoseconds. `weight_versions` is None where all microbatches of an iteration
     meet the same weights. `sensitivity` is None in link mode. `other_microbatch_counts` is None
     where the count fixes the size, where microbatches differ, and where the pipeline is never
-    drained.
+    drained. `assumptions` are those that follow from the terms, beside those of the resolved plan.
     """
 
     simulated: SimulatedPlan
@@ -60,6 +61,7 @@ class Estimate:
     slack: Slack
     sensitivity: Sensitivity | None
     other_microbatch_counts: tuple[MicrobatchEffect, ...] | None
+    assumptions: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]
 
 
@@ -105,6 +107,7 @@ def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> 
     queues = timeline.mode is TransferMode.LINK
     path = find_critical_path(timeline)
     effects, counts_left_out = counts
+    live = plan_live_activations(simulated)
     update = plan_family(resolved.plan).update
     return Estimate(
         simulated=simulated,
@@ -113,12 +116,13 @@ def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> 
         cadence=cadence,
         bubble=bubble,
         transfers=transfer_exposure(timeline),
-        live=plan_live_activations(simulated),
+        live=live,
         lower_bounds=iteration_lower_bounds(simulated),
         critical_path=path,
         slack=measure_slack(timeline),
         sensitivity=None if queues else measure_sensitivity(timeline, path),
         other_microbatch_counts=effects,
+        assumptions=memory_assumptions(simulated, live),
         not_represented=(
             *cadence_left_out(simulated, cadence),
             *((statements.SENSITIVITY,) if queues else ()),
@@ -183,3 +187,20 @@ def plan_live_activations(simulated: SimulatedPlan) -> tuple[LiveActivations, ..
     """Live activations of each pipeline rank, in bytes too where every stage's are known."""
     deltas = activation_deltas(simulated.resolved)
     return live_activations(simulated.timeline.program, deltas)
+
+
+def memory_assumptions(
+    simulated: SimulatedPlan, live: Sequence[LiveActivations]
+) -> tuple[Statement, ...]:
+    """Where live activations alone are more than a device holds; says nothing where they are less.
+
+    Less is no verdict: weights, optimizer state and buffers are not counted.
+    """
+    above = [
+        (one.rank, one.peak_bytes, memory)
+        for one, memory in zip(live, simulated.resolved.memory_bytes, strict=True)
+        if one.peak_bytes is not None and memory is not None and one.peak_bytes > memory
+    ]
+    if not above:
+        return ()
+    return (statements.live_above_memory(*above[0], ranks=len(above)),)

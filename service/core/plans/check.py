@@ -64,7 +64,7 @@ def check_form(plan: Plan) -> list[Fault]:
     """Which parts of a plan are missing, or exclude each other."""
     faults = _check_costs(plan)
     if plan.partition is not None and plan.stages is None:
-        faults += check_partition(plan.partition, stage_count(plan))
+        faults += check_partition(plan.partition, stage_count(plan), plan.schedule.chunks_per_rank)
     if plan.placement.devices is not None and plan.topology is None:
         detail = "devices are those of a topology: name one in `topology`"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("topology",), detail))

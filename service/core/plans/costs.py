@@ -8,6 +8,7 @@ from service.core.models.graph import Model
 from service.core.plans.given import (
     check_boundary,
     check_deltas,
+    check_lengths,
     check_pairs,
     read_bytes,
     read_deltas,
@@ -16,11 +17,13 @@ from service.core.plans.given import (
 from service.core.plans.plan import GivenStage, Plan, Provenance, ResolvedStage
 from service.core.plans.schedule import (
     has_backward,
+    multiple_of_chunks,
     plan_family,
     splits_backward,
     stage_count,
     stage_ranks,
 )
+from service.core.plans.workload import lengths_differ
 from service.core.profiles.profile import LayerCost, Point, Profile, Recompute
 
 __all__ = ["FREE", "given_stages", "layer_costs", "measured_stages"]
@@ -53,7 +56,7 @@ def given_stages(plan: Plan, sizes: SizeClasses) -> tuple[ResolvedStage, ...]:
     if len(stages) != expected:
         detail = (
             f"pipeline {plan.degrees.pipeline} x chunks_per_rank {plan.schedule.chunks_per_rank} "
-            f"= {expected} stages; {len(stages)} given"
+            f"= {expected} stages{multiple_of_chunks(plan, len(stages))}; {len(stages)} given"
             if plan.schedule.order is None
             else f"the order has {expected} stages; {len(stages)} given"
         )
@@ -101,6 +104,8 @@ def _given_stage(
             faults.append(Fault(FaultCode.MISSING_FIELD, here, detail))
     if stage.pair_seconds is not None:
         pair = picoseconds("pair_seconds")
+    if lengths_differ(plan):
+        faults += check_lengths(stage, path, plan.workload.microbatches)
     faults += check_boundary(stage, path, last=number == len(stages) - 1)
     deltas = read_deltas(stage.activation_deltas, sizes)
     faults += check_deltas(stage, deltas, path, sizes)

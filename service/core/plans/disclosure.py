@@ -1,17 +1,28 @@
 """What a resolved plan says of itself: what it assumed, and what it leaves out."""
 
+from re import findall
+
 from service.core.amounts import SizeClasses
 from service.core.models.graph import Model
 from service.core.plans import statements
 from service.core.plans.boundaries import PathCounts
-from service.core.plans.plan import Boundary, Plan, ResolvedStage, Statement, TransferOrigin
+from service.core.plans.given import FOR_EVERY_LENGTH
+from service.core.plans.plan import (
+    Boundary,
+    Placed,
+    Plan,
+    ResolvedStage,
+    Statement,
+    TransferOrigin,
+)
 from service.core.plans.schedule import has_backward, pair_mode, plan_family
-from service.core.plans.workload import Batch
+from service.core.plans.workload import Batch, lengths_differ
 from service.core.profiles.profile import LayerCost, Profile, Recompute
 from service.core.schedules.program import PairMode
 from service.core.schedules.transfers import TransferMode
+from service.core.topology.cluster import Cluster
 
-__all__ = ["assumptions_of", "left_out_of"]
+__all__ = ["assumptions_of", "documents_assumed", "left_out_of"]
 
 
 def assumptions_of(
@@ -43,6 +54,14 @@ def assumptions_of(
         )
     if sizes.count > 1:
         said.append(statements.microbatches_differ(sizes.count))
+    if lengths_differ(plan):
+        once = [
+            name
+            for name in FOR_EVERY_LENGTH
+            if any(isinstance(getattr(stage, name), int | float) for stage in plan.stages or ())
+        ]
+        if once:
+            said.append(statements.one_for_all_lengths(once))
     if not has_backward(plan):
         said.append(statements.BACKWARD_IGNORED)
         recomputed = any(stage.recompute_seconds for stage in plan.stages or ())
@@ -65,6 +84,44 @@ def assumptions_of(
     if idle:
         said.append(statements.idle_devices(idle))
     return tuple(said)
+
+
+def documents_assumed(
+    plan: Plan, cluster: Cluster | None, profile: Profile | None, placement: tuple[Placed, ...]
+) -> tuple[Statement, ...]:
+    """What was taken for granted of the documents that a plan names."""
+    said: list[Statement] = []
+    if profile is not None:
+        said.append(
+            statements.profile_says(
+                plan.profile or "", profile.device, profile.precision, profile.description
+            )
+        )
+    if cluster is None:
+        return tuple(said)
+    if profile is not None and profile.device is not None:
+        products = dict.fromkeys(
+            cluster.vertices[placed.device].product
+            for placed in placement
+            if placed.device is not None
+        )
+        others = [
+            product
+            for product in products
+            if product is not None and not _may_be_one(profile.device, product)
+        ]
+        if others:
+            said.append(statements.device_differs(profile.device, others))
+    if plan.placement.devices is None:
+        order = [dimension.value for dimension in plan.placement.order]
+        said.append(statements.default_devices(len(placement), len(cluster.devices), order))
+    return tuple(said)
+
+
+def _may_be_one(device: str, product: str) -> bool:
+    """Whether all words of one name are in the other: H100-SXM5-80GB, NVIDIA H100 SXM5 80GB."""
+    one, other = (set(findall(r"[a-z0-9]+", name.lower())) for name in (device, product))
+    return one <= other or other <= one
 
 
 def _once(boundaries: tuple[Boundary, ...]) -> tuple[Boundary, ...]:
@@ -95,7 +152,13 @@ def _schedule_assumptions(
         said.append(statements.order_for_times(limit, bytes_known=sized, alike=alike))
     any_chunks = family.chunks is None and not family.takes_order
     if any_chunks and plan.schedule.chunks_per_rank == 1:
-        said.append(statements.ONE_CHUNK)
+        longer = family.name == "interleaved_1f1b" and plan.degrees.pipeline > 1
+        said.append(statements.one_chunk(more_than_1f1b=longer))
+    if family.chunks is not None and family.chunks > 1:
+        ranks = plan.degrees.pipeline
+        said.append(statements.chunks_on_rank(family.name, family.chunks, len(stages), ranks))
+    if family.gains_in_span and plan.degrees.pipeline > 1:
+        said.append(statements.SPAN_GAINS)
     timed = any(stage.pair_seconds is not None for stage in plan.stages or ())
     if family.has_pairs and pair_mode(plan) is PairMode.FUSED and not timed:
         said.append(statements.FUSED_PAIRS_SUMMED)

@@ -15,13 +15,33 @@ from service.core.plans.plan import (
 from service.core.units import to_picoseconds, to_seconds
 
 __all__ = [
+    "FOR_EVERY_LENGTH",
     "check_boundary",
     "check_deltas",
+    "check_lengths",
     "check_pairs",
     "read_bytes",
     "read_deltas",
     "read_seconds",
 ]
+
+# Times of computing, which differ where sequence lengths do, and what else a stage may have a list
+# for: where these are one number for all lengths, an answer says so.
+_COMPUTE = (
+    "forward_seconds",
+    "backward_seconds",
+    "backward_input_seconds",
+    "backward_weight_seconds",
+    "recompute_seconds",
+    "pair_seconds",
+)
+FOR_EVERY_LENGTH = (
+    "activation_bytes",
+    "boundary_bytes",
+    "backward_boundary_bytes",
+    "transfer_seconds",
+    "backward_transfer_seconds",
+)
 
 
 def read_seconds(
@@ -80,6 +100,20 @@ def check_boundary(stage: GivenStage, path: Path, *, last: bool) -> list[Fault]:
             detail = f"{backward} stands beside {forward}: give this too"
             faults.append(Fault(FaultCode.MISSING_FIELD, (*path, forward), detail))
     return faults
+
+
+def check_lengths(stage: GivenStage, path: Path, microbatches: int) -> list[Fault]:
+    """Times of a stage that are one number though sequence lengths differ; 0 is one for all."""
+    detail = (
+        "the sequence lengths differ, and one number does not say which of them it is for: give a "
+        f"list with a number for each of {microbatches} microbatches, or price the plan with a "
+        "profile"
+    )
+    return [
+        Fault(FaultCode.INCONSISTENT, (*path, name), detail)
+        for name in _COMPUTE
+        if isinstance(seconds := getattr(stage, name), int | float) and seconds
+    ]
 
 
 def check_deltas(

@@ -9,8 +9,8 @@ from service.core.plans.plan import Partition
 __all__ = ["assign_layers", "check_partition"]
 
 
-def check_partition(partition: Partition, stages: int) -> list[Fault]:
-    """What is wrong with a partition into `stages` stages whatever the model."""
+def check_partition(partition: Partition, stages: int, chunks: int = 1) -> list[Fault]:
+    """What is wrong with a partition into `stages` stages, `chunks` a rank, whatever the model."""
     forms = {
         "layers_per_stage": partition.layers_per_stage,
         "cuts": partition.cuts,
@@ -23,14 +23,15 @@ def check_partition(partition: Partition, stages: int) -> list[Fault]:
         detail = f"give exactly one of layers_per_stage, cuts and stages; got {found}"
         return [Fault(code, ("partition",), detail)]
     if partition.cuts is not None:
-        return _check_cuts(partition.cuts, stages)
+        return _check_cuts(partition.cuts, stages, chunks)
     faults = []
     sizes: Sequence[int] = partition.layers_per_stage or ()
     if partition.stages is not None:
         sizes = [len(names) for names in partition.stages]
     if len(sizes) != stages:
-        detail = f"one entry for each of {stages} stages (pipeline x chunks_per_rank); {len(sizes)}"
-        faults.append(Fault(FaultCode.WRONG_LENGTH, ("partition", given[0]), f"{detail} given"))
+        of = f"{stages} stages (pipeline x chunks_per_rank{_multiple(len(sizes), chunks)})"
+        detail = f"one entry for each of {of}; {len(sizes)} given"
+        faults.append(Fault(FaultCode.WRONG_LENGTH, ("partition", given[0]), detail))
     for stage, size in enumerate(sizes):
         if size < 1:
             path = ("partition", given[0], stage)
@@ -39,10 +40,15 @@ def check_partition(partition: Partition, stages: int) -> list[Fault]:
     return faults
 
 
-def _check_cuts(cuts: Sequence[int], stages: int) -> list[Fault]:
+def _multiple(stages: int, chunks: int) -> str:
+    return f", so a multiple of {chunks}" if stages % chunks else ""
+
+
+def _check_cuts(cuts: Sequence[int], stages: int, chunks: int) -> list[Fault]:
     faults = []
     if len(cuts) != stages - 1:
-        detail = f"{stages} stages have {stages - 1} cuts between them; {len(cuts)} given"
+        of = f"{stages} stages (pipeline x chunks_per_rank{_multiple(len(cuts) + 1, chunks)})"
+        detail = f"{of} have {stages - 1} cuts between them; {len(cuts)} given"
         faults.append(Fault(FaultCode.WRONG_LENGTH, ("partition", "cuts"), detail))
     for index, (before, cut) in enumerate(zip((0, *cuts), cuts, strict=False)):
         if cut <= before:

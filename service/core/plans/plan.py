@@ -289,7 +289,8 @@ class ResolvedPlan:
     """A plan with every number it needs, and what was assumed or left out on the way.
 
     `sizes` says which microbatches are alike; an amount of a stage or boundary is one number for
-    all of them, or one for each of its classes.
+    all of them, or one for each of its classes. `memory_bytes` is the memory of the smallest device
+    of each pipeline rank, None where no device of it has a known one.
     """
 
     plan: Plan
@@ -298,6 +299,7 @@ class ResolvedPlan:
     stages: tuple[ResolvedStage, ...]
     boundaries: tuple[Boundary, ...]
     placement: tuple[Placed, ...]
+    memory_bytes: tuple[int | None, ...]
     microbatch_size: int | None
     global_batch_size: int | None
     held_fixed: str | None  # "microbatch_size" or "global_batch_size"

@@ -12,12 +12,13 @@ from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
 from service.core.plans.costs import given_stages, layer_costs, measured_stages
 from service.core.plans.devices import expand_devices
-from service.core.plans.disclosure import assumptions_of, left_out_of
+from service.core.plans.disclosure import assumptions_of, documents_assumed, left_out_of
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.payloads import Payload, cut_payloads, given_payloads
-from service.core.plans.placement import check_order, layout, place_ranks
+from service.core.plans.placement import Layout, check_order, layout, place_ranks
 from service.core.plans.plan import (
     Boundary,
+    Placed,
     Plan,
     ResolvedPlan,
     ResolvedStage,
@@ -121,7 +122,7 @@ def resolve(
         priced = attempt(price, payloads, ranks, placement, homes, cluster, sizes)
     if collector.faults:
         raise InvalidInput(dict.fromkeys(collector.faults))
-    if batch is None or stages is None or placement is None or priced is None:
+    if ranks is None or batch is None or stages is None or placement is None or priced is None:
         raise RuntimeError("a plan without faults was not resolved")
     boundaries, counts = priced
     mode = _transfer_mode(plan, boundaries)
@@ -132,12 +133,16 @@ def resolve(
         stages=stages,
         boundaries=boundaries,
         placement=placement,
+        memory_bytes=_memory(ranks, placement, cluster),
         microbatch_size=batch.microbatch_size,
         global_batch_size=batch.global_batch_size,
         held_fixed=batch.held_fixed,
         sequence_length=batch.sequence_length,
-        assumptions=assumptions_of(
-            plan, mode, sizes, batch, model, profile, stages, boundaries, counts, idle
+        assumptions=(
+            *assumptions_of(
+                plan, mode, sizes, batch, model, profile, stages, boundaries, counts, idle
+            ),
+            *documents_assumed(plan, cluster, profile, placement),
         ),
         not_represented=left_out_of(plan, mode, batch, stages, boundaries, costs),
     )
@@ -152,6 +157,26 @@ def _transfer_mode(plan: Plan, boundaries: tuple[Boundary, ...]) -> TransferMode
         return plan.schedule.transfer_mode
     on_paths = any(boundary.origin is TransferOrigin.PATH for boundary in boundaries)
     return TransferMode.LINK if on_paths else TransferMode.LATENCY
+
+
+def _memory(
+    ranks: Layout, placement: tuple[Placed, ...], cluster: Cluster | None
+) -> tuple[int | None, ...]:
+    """The memory of the smallest device of each pipeline rank; None where none is known."""
+    if cluster is None:
+        return (None,) * ranks.pipeline.degree
+
+    def of(rank: int) -> int | None:
+        device = placement[rank].device
+        return None if device is None else cluster.vertices[device].memory_bytes
+
+    return tuple(
+        min(
+            (known for rank in ranks.ranks_at(number) if (known := of(rank)) is not None),
+            default=None,
+        )
+        for number in range(ranks.pipeline.degree)
+    )
 
 
 def _require_references(

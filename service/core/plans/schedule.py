@@ -14,6 +14,7 @@ from service.core.schedules.shape import Backward, Placement, Shape
 __all__ = [
     "check_schedule",
     "has_backward",
+    "multiple_of_chunks",
     "pair_mode",
     "plan_family",
     "plan_shape",
@@ -74,6 +75,12 @@ def stage_count(plan: Plan) -> int:
     if ranks is None:
         return plan.degrees.pipeline * plan.schedule.chunks_per_rank
     return len(ranks[0])
+
+
+def multiple_of_chunks(plan: Plan, stages: int) -> str:
+    """What to say of a number of stages that no number of ranks could hold; nothing elsewhere."""
+    chunks = plan.schedule.chunks_per_rank
+    return f" (for {plan.schedule.kind} a multiple of {chunks})" if stages % chunks else ""
 
 
 def pair_mode(plan: Plan) -> PairMode:

@@ -22,7 +22,6 @@ __all__ = [
     "LOADER_TIME",
     "LOADS_AT_EACH_STAGE",
     "MEMORY",
-    "ONE_CHUNK",
     "OPTIMIZER_STEP",
     "PHYSICAL_PATHS",
     "PINNED_PATHS",
@@ -30,6 +29,7 @@ __all__ = [
     "RECOMPUTE_TRANSIENT",
     "SENSITIVITY",
     "SLACK_KEEPS_QUEUES",
+    "SPAN_GAINS",
     "TENSOR_COMMUNICATION",
     "TWO_COPIES",
     "TWO_COPIES_REDUCTION",
@@ -40,16 +40,23 @@ __all__ = [
     "backward_bytes_defaulted",
     "batch_follows",
     "boundary_bytes_unknown",
+    "chunks_on_rank",
     "context_costs",
+    "default_devices",
+    "device_differs",
     "given_below_assumed_bound",
     "given_transfers",
     "idle_devices",
     "latency_unknown",
+    "live_above_memory",
     "local_boundaries",
     "microbatches_differ",
     "no_gradient",
     "nominal_bandwidth",
+    "one_chunk",
+    "one_for_all_lengths",
     "order_for_times",
+    "profile_says",
     "tokens_unknown",
     "transfers_without_links",
     "unfitting_patterns",
@@ -90,14 +97,15 @@ PINNED_PATHS = Statement(
     "each rank pair keeps to one path, on which no other GPU forwards; among paths of equal cost "
     "its destination decides, as in static routing, and never the load",
 )
-ONE_CHUNK = Statement(
-    "one_chunk",
-    "schedule.chunks_per_rank is 1, so each rank holds one stage and nothing is interleaved: give "
-    "2 or more, and pipeline x chunks_per_rank stages",
-)
 RECOMPUTE_IGNORED = Statement("recompute_ignored", "without a backward nothing is computed again")
 SLACK_KEEPS_QUEUES = Statement(
     "slack_keeps_queues", "slack holds what each link serves in the sequence in which it did"
+)
+SPAN_GAINS = Statement(
+    "span_gains",
+    "the longer warm-up shortens span_seconds, which counts where the next iteration follows "
+    "without a barrier; makespan_seconds, from the first operation to the last of all ranks, has "
+    "the fill in full, so iteration_seconds does not show that gain",
 )
 TWO_COPIES = Statement(
     "two_copies",
@@ -190,6 +198,15 @@ def boundary_bytes_unknown(boundaries: int) -> Statement:
     return Statement("boundary_bytes", f"the bytes over {over}: not given")
 
 
+def chunks_on_rank(family: str, chunks: int, stages: int, ranks: int) -> Statement:
+    """Assumption: a schedule has a number of chunks of its own, so there are fewer ranks."""
+    lie = _count(stages, "stage lies", "stages lie")
+    return Statement(
+        "chunks_on_rank",
+        f"{family} has {chunks} chunks a rank: these {lie} on {_count(ranks, 'rank', 'ranks')}",
+    )
+
+
 def context_costs(length: Amount) -> Statement:
     """Assumption: layers of a context rank are priced as if it had its tokens alone."""
     tokens = str(length)
@@ -227,6 +244,26 @@ def idle_devices(idle: int) -> Statement:
     return Statement("idle_devices", detail)
 
 
+def default_devices(ranks: int, devices: int, order: Sequence[str]) -> Statement:
+    """Assumption: which devices the ranks stand on where the plan names none."""
+    stand = "its rank stands" if ranks == 1 else f"its {ranks} ranks stand"
+    return Statement(
+        "default_devices",
+        f"the plan names no devices: {stand} on the first {ranks} of the topology's {devices}, "
+        f"in its order, ranks counted by {', '.join(order)} (innermost first)",
+    )
+
+
+def device_differs(measured_on: str, products: Sequence[str]) -> Statement:
+    """Assumption: times of one kind of device stand in for those of another."""
+    listed = ", ".join(products[:3]) + (f" and {len(products) - 3} more" if products[3:] else "")
+    return Statement(
+        "device_differs",
+        f"the profile is of {measured_on}, the ranks stand on {listed}: its times and sizes are "
+        "taken as they are",
+    )
+
+
 def latency_unknown(pairs: int) -> Statement:
     """Assumption: a path has a link of unknown latency."""
     of = _count(pairs, "rank pair", "rank pairs")
@@ -234,6 +271,17 @@ def latency_unknown(pairs: int) -> Statement:
         "latency_unknown",
         f"the paths of {of} have links of unknown latency; their guaranteed floor stands in, "
         "which may be 0",
+    )
+
+
+def live_above_memory(rank: int, peak_bytes: int, memory_bytes: int, ranks: int) -> Statement:
+    """Assumption: the ranks run though what they keep is more than their device has."""
+    more = f", and so on {_count(ranks - 1, 'other rank', 'other ranks')}" if ranks > 1 else ""
+    return Statement(
+        "live_above_memory",
+        f"live activations alone exceed the memory of the device on pipeline rank {rank} "
+        f"({peak_bytes} bytes at the peak, the device has {memory_bytes}){more}; the times are "
+        "as if they fitted",
     )
 
 
@@ -276,6 +324,30 @@ def nominal_bandwidth(pairs: int) -> Statement:
     )
 
 
+def one_chunk(*, more_than_1f1b: bool) -> Statement:
+    """Assumption: a schedule of several chunks a rank was given one."""
+    warm_up = (
+        "; its warm-up is longer than that of 1f1b and keeps more activations, up to "
+        "2 (P - 1 - r) + 1 on rank r of P, in the same time where stages are equal and transfers "
+        "take none"
+    )
+    return Statement(
+        "one_chunk",
+        "schedule.chunks_per_rank is 1, so each rank holds one stage and nothing is interleaved"
+        f"{warm_up if more_than_1f1b else ''}: give 2 or more, and pipeline x chunks_per_rank "
+        "stages",
+    )
+
+
+def one_for_all_lengths(fields: Sequence[str]) -> Statement:
+    """Assumption: what a plan states once holds for microbatches of every length."""
+    return Statement(
+        "one_for_all_lengths",
+        f"{', '.join(fields)} of stages, where they are one number, are the same for every "
+        "sequence length",
+    )
+
+
 def order_for_times(limit: int, *, bytes_known: bool, alike: bool) -> Statement:
     """Assumption: the order was made for the plan's own numbers, within a limit of memory."""
     what = "the most bytes that one microbatch keeps there" if bytes_known else "counted one by one"
@@ -291,6 +363,14 @@ def order_for_times(limit: int, *, bytes_known: bool, alike: bool) -> Statement:
         f"the order was chosen for {made_for}; a rank keeps at most {most} of its stage ({what}). "
         "Replays, sensitivities and gains keep this order",
     )
+
+
+def profile_says(name: str, device: str | None, precision: str | None, text: str) -> Statement:
+    """Assumption: stage costs are what a profile says, and what it says of itself."""
+    of = "a device that it does not name" if device is None else device
+    how = "" if precision is None else f" with {precision}"
+    itself = f"it says of itself: {text}" if text else "it does not say how it was measured"
+    return Statement("profile", f"stage costs are those of profile {name}, of {of}{how}; {itself}")
 
 
 def tokens_unknown(missing: Sequence[str]) -> Statement:

@@ -7,7 +7,7 @@ from service.core.amounts import Amount, SizeClasses, combine
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.plans.plan import ActivationChange, Degrees, GivenStage, Plan
 
-__all__ = ["Batch", "given_lists", "resolve_batch", "size_classes"]
+__all__ = ["Batch", "given_lists", "lengths_differ", "resolve_batch", "size_classes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,11 @@ def given_lists(plan: Plan) -> Iterator[tuple[Path, Sequence[float]]]:
                         yield ("costs", "stages", number, name, part), change
 
 
+def lengths_differ(plan: Plan) -> bool:
+    """Whether the plan says that microbatches have different sequence lengths."""
+    return len(set(plan.workload.microbatch_sequence_lengths or ())) > 1
+
+
 def _fields(of: GivenStage | ActivationChange) -> Iterator[tuple[str, object]]:
     return ((field.name, getattr(of, field.name)) for field in fields(of))
 
@@ -60,11 +65,18 @@ def _list_faults(plan: Plan) -> list[Fault]:
         Fault(
             FaultCode.WRONG_LENGTH,
             path,
-            f"one number for each of {count} microbatches, or one for all; {len(numbers)} given",
+            f"one number for each of {count} microbatches, or {_one_for_all(path)}; "
+            f"{len(numbers)} given",
         )
         for path, numbers in given_lists(plan)
         if len(numbers) != count
     ]
+
+
+def _one_for_all(path: Path) -> str:
+    if path == ("workload", "microbatch_sequence_lengths"):
+        return "sequence_length in its place where all are equally long"
+    return "one for all"
 
 
 def resolve_batch(plan: Plan, sizes: SizeClasses) -> Batch:
@@ -102,7 +114,10 @@ def resolve_batch(plan: Plan, sizes: SizeClasses) -> Batch:
     lengths = work.microbatch_sequence_lengths
     if lengths is not None:
         if length is not None:
-            detail = "give sequence_length, or microbatch_sequence_lengths in its place"
+            detail = (
+                "give sequence_length, or microbatch_sequence_lengths in its place (a patch that "
+                "adds one sets the other to null)"
+            )
             path = ("workload", "microbatch_sequence_lengths")
             faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, path, detail))
         length = sizes.amount(lengths) if len(lengths) == work.microbatches else None

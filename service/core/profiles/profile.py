@@ -106,13 +106,17 @@ class _LayerPattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """Measurements on one kind of device, indexed by layer and point."""
+    """Measurements on one kind of device, indexed by layer and point.
+
+    `description` is what its author says of it; answers repeat it.
+    """
 
     device: str | None
     precision: str | None
     measurements: tuple[Measurement, ...]
     _named: Mapping[str, Mapping[Point, LayerCost]]
     _patterns: tuple[_LayerPattern, ...]
+    description: str = ""
 
     def lookup(
         self,
@@ -189,7 +193,10 @@ class Profile:
 
 
 def build_profile(
-    device: str | None, precision: str | None, measurements: Sequence[Measurement]
+    device: str | None,
+    precision: str | None,
+    measurements: Sequence[Measurement],
+    description: str = "",
 ) -> Profile:
     """Check measurements and index them.
 
@@ -222,6 +229,7 @@ def build_profile(
         _patterns=tuple(
             _LayerPattern(text, _expression(text), points) for text, points in patterns.items()
         ),
+        description=description,
     )
 
 

@@ -105,6 +105,9 @@ class ScheduleFamily:
     elsewhere these are left out of a shape. `passes` is how often making an order goes over all
     operations at most, beyond writing it down.
 
+    `gains_in_span` says that its order shortens the time from each rank's first operation to its
+    last, and not the makespan.
+
     `update` is None where the pipeline is drained before weights change, so that all microbatches
     of an iteration meet the same ones.
     """
@@ -123,6 +126,7 @@ class ScheduleFamily:
     follows_costs: bool = False
     passes: int = 0
     has_pairs: bool = False
+    gains_in_span: bool = False
     phases: tuple[Phase, ...] = (_ALL,)
     period: Callable[[Shape], int] | None = _every_microbatch
     lead: int = 1
@@ -204,6 +208,7 @@ _FAMILIES = (
         description="Split backwards and a longer warm-up: twice the memory, hardly any bubble.",
         backward=_split,
         orders=each_rank(zb_h2_order),
+        gains_in_span=True,
         lead=2,
         closed_form=closed_forms.ZERO_BUBBLE_H2,
     ),

@@ -73,7 +73,8 @@ class WorkloadDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
                 min_length=1,
                 max_length=MAX_LISTED_MICROBATCHES,
                 description="Tokens per sample of each microbatch, in place of sequence_length. A "
-                "profile is asked for each of these lengths",
+                "profile is asked for each of these lengths; times in costs.stages are lists where "
+                "they differ",
                 examples=[[4096, 2048]],
             ),
         ]

@@ -155,6 +155,7 @@ def to_core(document: ProfileDocument) -> Profile:
         device=or_none(document.device),
         precision=or_none(document.precision),
         measurements=[_measurement(measurement) for measurement in document.measurements],
+        description=or_none(document.description) or "",
     )
 
 

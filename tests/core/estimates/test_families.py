@@ -169,7 +169,7 @@ def test_what_unequal_microbatches_take_away_is_named() -> None:
 
 
 def test_tokens_are_those_of_all_microbatches() -> None:
-    stage = GivenStage(0.010, backward_seconds=0.020)
+    stage = GivenStage((0.010, 0.010), backward_seconds=(0.020, 0.020))
     workload = Workload(2, microbatch_size=3, microbatch_sequence_lengths=(100, 300))
     plan = Plan(Degrees(1, data=2), workload, Schedule("1f1b"), (stage,))
     result = simulated(plan)

@@ -116,6 +116,37 @@ def test_every_list_of_another_length_is_named() -> None:
     assert "one number for each of 2 microbatches, or one for all; 3 given" in text
 
 
+DIFFERENT = Workload(2, microbatch_size=1, microbatch_sequence_lengths=(1024, 512))
+
+
+def test_one_time_for_different_lengths_is_refused() -> None:
+    """Nobody knows which length it was stated for; a list of equal numbers says that it is all."""
+    once = GivenStage(0.001, backward_seconds=0.002, recompute_seconds=0.0)
+    plan = given_plan(SHORT_THEN_LONG, once, workload=DIFFERENT)
+    wrong = [
+        (FaultCode.INCONSISTENT, ("costs", "stages", 1, "forward_seconds")),
+        (FaultCode.INCONSISTENT, ("costs", "stages", 1, "backward_seconds")),
+    ]
+    assert refusals(lambda: resolve(plan)) == wrong
+    assert codes(check_plan(plan)) == wrong
+    text = refusal_text(lambda: resolve(plan))
+    assert "a list with a number for each of 2 microbatches, or price the plan with a prof" in text
+    alike = replace(plan, workload=replace(DIFFERENT, microbatch_sequence_lengths=(512, 512)))
+    assert not check_plan(alike)
+    listed = GivenStage((0.001,) * 2, backward_seconds=(0.002,) * 2, recompute_seconds=0.0)
+    assert not check_plan(replace(plan, stages=(SHORT_THEN_LONG, listed)))
+
+
+def test_one_size_for_different_lengths_is_told() -> None:
+    first = replace(SHORT_THEN_LONG, boundary_bytes=7, activation_bytes=(1, 2))
+    plan = given_plan(first, SHORT_THEN_LONG, workload=DIFFERENT)
+    said = {one.code: one.detail for one in resolve(plan).assumptions}
+    assert said["one_for_all_lengths"].startswith("boundary_bytes of stages, where")
+    sized = replace(first, boundary_bytes=(7, 14))
+    listed = resolve(replace(plan, stages=(sized, SHORT_THEN_LONG)))
+    assert "one_for_all_lengths" not in {one.code for one in listed.assumptions}
+
+
 def test_a_bad_entry_is_named_by_its_place() -> None:
     plan = given_plan(
         replace(SHORT_THEN_LONG, transfer_seconds=(0.0, 1e-14)),

@@ -123,6 +123,14 @@ def test_sizes_that_do_not_work_out(
     assert refusals(lambda: batch_of(plan(workload, degrees, profiled=profiled))) == found
 
 
+def test_lengths_of_another_number_point_to_the_field_that_is_one_for_all() -> None:
+    wrong = plan(Workload(8, microbatch_sequence_lengths=(2048,)), Degrees(1))
+    text = refusal_text(lambda: batch_of(wrong))
+    assert "one number for each of 8 microbatches, or sequence_length in its place" in text
+    both = plan(Workload(2, sequence_length=9, microbatch_sequence_lengths=(9, 9)), Degrees(1))
+    assert "a patch that adds one sets the other to null" in refusal_text(lambda: batch_of(both))
+
+
 def test_an_indivisible_batch_names_both_sides() -> None:
     text = refusal_text(
         lambda: batch_of(plan(Workload(8, global_batch_size=36), Degrees(1, data=2)))
