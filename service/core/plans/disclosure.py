@@ -1,7 +1,5 @@
 """What a resolved plan says of itself: what it assumed, and what it leaves out."""
 
-from re import findall
-
 from service.core.amounts import SizeClasses
 from service.core.models.graph import Model
 from service.core.plans import statements
@@ -9,7 +7,6 @@ from service.core.plans.boundaries import PathCounts
 from service.core.plans.given import FOR_EVERY_LENGTH
 from service.core.plans.plan import (
     Boundary,
-    Placed,
     Plan,
     ResolvedStage,
     Statement,
@@ -20,9 +17,8 @@ from service.core.plans.workload import Batch, lengths_differ
 from service.core.profiles.profile import LayerCost, Profile, Recompute
 from service.core.schedules.program import PairMode
 from service.core.schedules.transfers import TransferMode
-from service.core.topology.cluster import Cluster
 
-__all__ = ["assumptions_of", "documents_assumed", "left_out_of"]
+__all__ = ["assumptions_of", "left_out_of"]
 
 
 def assumptions_of(
@@ -84,44 +80,6 @@ def assumptions_of(
     if idle:
         said.append(statements.idle_devices(idle))
     return tuple(said)
-
-
-def documents_assumed(
-    plan: Plan, cluster: Cluster | None, profile: Profile | None, placement: tuple[Placed, ...]
-) -> tuple[Statement, ...]:
-    """What was taken for granted of the documents that a plan names."""
-    said: list[Statement] = []
-    if profile is not None:
-        said.append(
-            statements.profile_says(
-                plan.profile or "", profile.device, profile.precision, profile.description
-            )
-        )
-    if cluster is None:
-        return tuple(said)
-    if profile is not None and profile.device is not None:
-        products = dict.fromkeys(
-            cluster.vertices[placed.device].product
-            for placed in placement
-            if placed.device is not None
-        )
-        others = [
-            product
-            for product in products
-            if product is not None and not _may_be_one(profile.device, product)
-        ]
-        if others:
-            said.append(statements.device_differs(profile.device, others))
-    if plan.placement.devices is None:
-        order = [dimension.value for dimension in plan.placement.order]
-        said.append(statements.default_devices(len(placement), len(cluster.devices), order))
-    return tuple(said)
-
-
-def _may_be_one(device: str, product: str) -> bool:
-    """Whether all words of one name are in the other: H100-SXM5-80GB, NVIDIA H100 SXM5 80GB."""
-    one, other = (set(findall(r"[a-z0-9]+", name.lower())) for name in (device, product))
-    return one <= other or other <= one
 
 
 def _once(boundaries: tuple[Boundary, ...]) -> tuple[Boundary, ...]:

@@ -12,7 +12,8 @@ from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
 from service.core.plans.costs import given_stages, layer_costs, measured_stages
 from service.core.plans.devices import expand_devices
-from service.core.plans.disclosure import assumptions_of, documents_assumed, left_out_of
+from service.core.plans.disclosure import assumptions_of, left_out_of
+from service.core.plans.documents_assumed import documents_assumed
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.payloads import Payload, cut_payloads, given_payloads
 from service.core.plans.placement import Layout, check_order, layout, place_ranks

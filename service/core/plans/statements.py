@@ -42,8 +42,6 @@ __all__ = [
     "boundary_bytes_unknown",
     "chunks_on_rank",
     "context_costs",
-    "default_devices",
-    "device_differs",
     "given_below_assumed_bound",
     "given_transfers",
     "idle_devices",
@@ -56,7 +54,6 @@ __all__ = [
     "one_chunk",
     "one_for_all_lengths",
     "order_for_times",
-    "profile_says",
     "tokens_unknown",
     "transfers_without_links",
     "unfitting_patterns",
@@ -244,26 +241,6 @@ def idle_devices(idle: int) -> Statement:
     return Statement("idle_devices", detail)
 
 
-def default_devices(ranks: int, devices: int, order: Sequence[str]) -> Statement:
-    """Assumption: which devices the ranks stand on where the plan names none."""
-    stand = "its rank stands" if ranks == 1 else f"its {ranks} ranks stand"
-    return Statement(
-        "default_devices",
-        f"the plan names no devices: {stand} on the first {ranks} of the topology's {devices}, "
-        f"in its order, ranks counted by {', '.join(order)} (innermost first)",
-    )
-
-
-def device_differs(measured_on: str, products: Sequence[str]) -> Statement:
-    """Assumption: times of one kind of device stand in for those of another."""
-    listed = ", ".join(products[:3]) + (f" and {len(products) - 3} more" if products[3:] else "")
-    return Statement(
-        "device_differs",
-        f"the profile is of {measured_on}, the ranks stand on {listed}: its times and sizes are "
-        "taken as they are",
-    )
-
-
 def latency_unknown(pairs: int) -> Statement:
     """Assumption: a path has a link of unknown latency."""
     of = _count(pairs, "rank pair", "rank pairs")
@@ -363,14 +340,6 @@ def order_for_times(limit: int, *, bytes_known: bool, alike: bool) -> Statement:
         f"the order was chosen for {made_for}; a rank keeps at most {most} of its stage ({what}). "
         "Replays, sensitivities and gains keep this order",
     )
-
-
-def profile_says(name: str, device: str | None, precision: str | None, text: str) -> Statement:
-    """Assumption: stage costs are what a profile says, and what it says of itself."""
-    of = "a device that it does not name" if device is None else device
-    how = "" if precision is None else f" with {precision}"
-    itself = f"it says of itself: {text}" if text else "it does not say how it was measured"
-    return Statement("profile", f"stage costs are those of profile {name}, of {of}{how}; {itself}")
 
 
 def tokens_unknown(missing: Sequence[str]) -> Statement:
