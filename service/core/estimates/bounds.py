@@ -23,6 +23,7 @@ __all__ = [
     "boundary_transfers",
     "cadence_link_bound",
     "iteration_lower_bounds",
+    "plan_link_loads",
 ]
 
 _ON_LINKS = (
@@ -66,14 +67,17 @@ class PinnedTransfer:
     given: bool
 
 
-def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ...]:
+def iteration_lower_bounds(
+    simulated: SimulatedPlan, loads: LinkLoads | None = None
+) -> tuple[IterationBound, ...]:
     """All lower bounds of the iteration: those of the schedule, and the busiest link if known.
 
     Where the pipeline is never drained the work of a device is all of them: no iteration has to
-    wait for its first microbatch to come or its last one to leave.
+    wait for its first microbatch to come or its last one to leave. `loads` are those of
+    `plan_link_loads`, for who has them.
     """
     boundaries, sizes = simulated.resolved.boundaries, simulated.resolved.sizes
-    loads = _loads(simulated)
+    loads = plan_link_loads(simulated) if loads is None else loads
     of_schedule = makespan_lower_bounds(
         simulated.timeline.program,
         simulated.timeline.times,
@@ -114,14 +118,16 @@ def iteration_lower_bounds(simulated: SimulatedPlan) -> tuple[IterationBound, ..
     return tuple(bounds)
 
 
-def cadence_link_bound(simulated: SimulatedPlan) -> tuple[Fraction, str] | None:
+def cadence_link_bound(
+    simulated: SimulatedPlan, loads: LinkLoads | None = None
+) -> tuple[Fraction, str] | None:
     """What the busiest link is occupied for one microbatch at least (ps), and its name.
 
-    Only in link mode, and only where any link is used.
+    Only in link mode, and only where any link is used. `loads` as in `iteration_lower_bounds`.
     """
     if simulated.timeline.mode is not TransferMode.LINK:
         return None
-    binding = _loads(simulated).binding
+    binding = (plan_link_loads(simulated) if loads is None else loads).binding
     if binding is None:
         return None
     rate = binding.link.bandwidth_bytes_per_second
@@ -129,7 +135,7 @@ def cadence_link_bound(simulated: SimulatedPlan) -> tuple[Fraction, str] | None:
     return whole / simulated.timeline.program.microbatches, binding.link.name
 
 
-def _loads(simulated: SimulatedPlan) -> LinkLoads:
+def plan_link_loads(simulated: SimulatedPlan) -> LinkLoads:
     """What each link carries over the iteration, but for transfers whose time the plan states."""
     sizes, directions = simulated.resolved.sizes, simulated.timeline.program.directions
     return link_loads(

@@ -7,14 +7,18 @@ from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.plan import Statement
 from service.core.schedules.cadence import Cadence, measure_cadence
 from service.core.schedules.transfers import TransferMode
+from service.core.topology.bounds import LinkLoads
 
 __all__ = ["cadence_left_out", "plan_cadence"]
 
 
-def plan_cadence(simulated: SimulatedPlan) -> Cadence:
-    """As `measure_cadence`; in link mode no order repeats faster than the busiest link allows."""
+def plan_cadence(simulated: SimulatedPlan, loads: LinkLoads | None = None) -> Cadence:
+    """As `measure_cadence`; in link mode no order repeats faster than the busiest link allows.
+
+    `loads` are those of `plan_link_loads`, for who has them.
+    """
     cadence = measure_cadence(simulated.timeline)
-    of_link = cadence_link_bound(simulated)
+    of_link = cadence_link_bound(simulated, loads)
     if of_link is None or of_link[0] <= cadence.bound:
         return cadence
     return replace(cadence, bound=of_link[0], bound_by=of_link[1])

@@ -6,7 +6,11 @@ from fractions import Fraction
 
 from service.core.errors import InvalidInput
 from service.core.estimates.activations import activation_deltas
-from service.core.estimates.bounds import IterationBound, iteration_lower_bounds
+from service.core.estimates.bounds import (
+    IterationBound,
+    iteration_lower_bounds,
+    plan_link_loads,
+)
 from service.core.estimates.cadence import cadence_left_out, plan_cadence
 from service.core.estimates.iteration import is_drained, iteration_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
@@ -103,7 +107,9 @@ def _estimates(simulated: Sequence[SimulatedPlan]) -> list[Estimate | InvalidInp
 def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> Estimate:
     resolved = simulated.resolved
     timeline = simulated.timeline
-    cadence = plan_cadence(simulated)
+    # Every rank pair is in it, so it is the dearest term of a plan on many ranks.
+    loads = plan_link_loads(simulated)
+    cadence = plan_cadence(simulated, loads)
     queues = timeline.mode is TransferMode.LINK
     path = find_critical_path(timeline)
     effects, counts_left_out = counts
@@ -117,7 +123,7 @@ def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> 
         bubble=bubble,
         transfers=transfer_exposure(timeline),
         live=live,
-        lower_bounds=iteration_lower_bounds(simulated),
+        lower_bounds=iteration_lower_bounds(simulated, loads),
         critical_path=path,
         slack=measure_slack(timeline),
         sensitivity=None if queues else measure_sensitivity(timeline, path),
