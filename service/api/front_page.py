@@ -6,6 +6,7 @@ from litestar import Response, get
 
 from service.web.access import OPEN
 from service.web.openapi import ANSWER_HEADERS
+from service.web.pages import page_headers
 from service.web.problem_types import PROBLEM_TYPES
 
 __all__ = ["get_front_page"]
@@ -16,14 +17,8 @@ _LINK = (
     '</reference>; rel="service-doc"; type="text/html", '
     '</readyz>; rel="status"; type="application/json"'
 )
-_HEADERS = {
-    "Link": _LINK,
-    # Nothing runs here, and nothing is loaded.
-    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+# Nothing runs here, and nothing is loaded.
+_HEADERS = {"Link": _LINK, **page_headers()}
 _LINKS = (
     ("/reference", "Reference: the contract to read and to try"),
     ("/openapi.json", "The contract, as OpenAPI 3.1"),

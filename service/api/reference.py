@@ -15,21 +15,19 @@ from litestar.handlers import HTTPRouteHandler
 
 from service.web.access import OPEN
 from service.web.conditional import entity_tag, is_unmodified
+from service.web.pages import page_headers
 
 __all__ = ["reference_routes"]
 
 _OWN_FOLDER = Path(__file__).parent / "reference_page"
 # The page may load and ask what this service serves, and nothing else; no code or style in it runs.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_SOURCES = (
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "connect-src 'self'",
 )
-_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "Cache-Control": "no-cache",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
+_HEADERS = {**page_headers(*_SOURCES), "Cache-Control": "no-cache"}
 
 
 @lru_cache(maxsize=1)

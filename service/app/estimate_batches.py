@@ -18,6 +18,7 @@ from service.app.estimates import (
     RenderEstimate,
     answers,
     identity,
+    new_estimate,
 )
 from service.app.idempotency import Record, record_nothing
 from service.app.patching import locate, located
@@ -38,7 +39,6 @@ from service.app.references import Absent, look_up
 from service.app.services import Services
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.estimates.simulation import turns_on_links
-from service.core.estimates.version import MODEL_VERSION
 from service.core.estimates.work import BATCH_WORK_BUDGET, Work, check_batch, check_work
 from service.formats.documents.plan import PlanDocument
 
@@ -312,13 +312,7 @@ async def _compute(
             computed[item] = (
                 content
                 if isinstance(content, Refused)
-                else StoredEstimate(
-                    digest=item.digest,
-                    model_version=MODEL_VERSION,
-                    request=item.inputs,
-                    answer=content,
-                    created_at=services.clock.now(),
-                )
+                else new_estimate(services, item.digest, item.inputs, content)
             )
     return computed
 

@@ -38,6 +38,7 @@ __all__ = [
     "create",
     "get",
     "identity",
+    "new_estimate",
     "reprice",
 ]
 
@@ -89,19 +90,24 @@ async def create(
         content = await services.executor.run(
             lambda: answer(price(prepared), name, question, render)
         )
-    stored = StoredEstimate(
-        digest=name,
-        model_version=MODEL_VERSION,
-        request=inputs,
-        answer=content,
-        created_at=services.clock.now(),
-    )
+    stored = new_estimate(services, name, inputs, content)
     outcome = EstimateOutcome(stored, created=True, plan_reference=reference)
     async with services.storage.writing() as unit:
         await unit.estimates.add(stored)
         await record(unit, outcome)
     services.observer.estimated(computed=True)
     return outcome
+
+
+def new_estimate(services: Services, name: str, inputs: bytes, content: bytes) -> StoredEstimate:
+    """An answer as it is stored: its digest, what that is the digest of, and its bytes."""
+    return StoredEstimate(
+        digest=name,
+        model_version=MODEL_VERSION,
+        request=inputs,
+        answer=content,
+        created_at=services.clock.now(),
+    )
 
 
 async def get(services: Services, name: str) -> StoredEstimate:

@@ -142,7 +142,8 @@ async def prepare(
     services: Services, question: PlanQuestion, decode: PlanDecoder, *, replays: int = 0
 ) -> Prepared:
     """Everything that pricing a plan needs. Raises as `pin` does."""
-    return await understand(services, await pin(services, question, decode, replays=replays))
+    pinned = await pin(services, question, decode, replays=replays)
+    return replace(await understand(services, pinned), replays=replays)
 
 
 async def pin(
@@ -305,6 +306,6 @@ async def calculate(
 
     `replays` says how often `render` simulates the plan again beyond what an estimate does.
     """
-    prepared = replace(await prepare(services, question, decode, replays=replays), replays=replays)
+    prepared = await prepare(services, question, decode, replays=replays)
     with services.observer.span("price"):
         return await services.executor.run(lambda: render(price(prepared)))

@@ -16,9 +16,13 @@ from service.core.schedules.program import OpKind, PairMode
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.slack import measure_slack
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline
+from service.core.schedules.timeline import Timeline
 from service.formats.chrome_trace import MAX_TRACED, chrome_trace
-from tests.core.schedules.plans import MILLISECOND, timeline
+from tests.core.schedules.plans import (
+    MILLISECOND,
+    simulate_timeline,
+    timeline,
+)
 from tests.core.schedules.random_cases import random_cases
 
 Event = dict[str, Any]

@@ -17,7 +17,7 @@ from service.core.schedules.effects import effects_of_microbatches
 from service.core.schedules.program import OpKind, PairMode, RecomputeMode
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline
+from service.core.schedules.timeline import Timeline
 from service.core.schedules.waits import operation_waits
 from service.formats.timeline_looks import LOOKS, ink_on, shade
 from service.formats.timeline_shapes import (
@@ -33,7 +33,12 @@ from service.formats.timeline_shapes import (
     row_shapes,
 )
 from service.formats.timeline_svg import timeline_svg
-from tests.core.schedules.plans import MILLISECOND, thirds, timeline
+from tests.core.schedules.plans import (
+    MILLISECOND,
+    simulate_timeline,
+    thirds,
+    timeline,
+)
 from tests.core.schedules.random_cases import random_cases
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,9 +9,13 @@ from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.program import PairMode
 from service.core.schedules.selection import Selection
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import simulate_timeline
 from service.formats.timeline_text import timeline_text
-from tests.core.schedules.plans import MILLISECOND, read_order, timeline
+from tests.core.schedules.plans import (
+    MILLISECOND,
+    read_order,
+    simulate_timeline,
+    timeline,
+)
 
 
 def rows(text: str) -> list[str]:

@@ -29,12 +29,11 @@ def order_costs(
     """
     if times.backward_input is None or times.backward_weight is None:
         return None
-    count = max(times.widths | {of_edges.shape[1] for of_edges in latencies if of_edges.ndim > 1})
+    count = max(times.widths | {of_edges.shape[-1] for of_edges in latencies})
 
     def summed(given: Int64Array) -> list[int]:
         """Of so many microbatches, in picoseconds; exact, as Python's integers are."""
-        rows = (given[:, np.newaxis] if given.ndim == 1 else given).tolist()
-        return [sum(row) * (count // len(row)) for row in rows]
+        return [sum(row) * (count // len(row)) for row in given.tolist()]
 
     halves = summed(times.backward_input), summed(times.recompute)
     memory = None

@@ -4,8 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from service.core.schedules.signatures import read_only as _read
-from service.core.schedules.signatures import writable as _write
+from service.core.schedules.signatures import read_only, writable
 
 __all__ = ["latest_ends_with_links", "link_intervals", "run_events"]
 
@@ -13,7 +12,7 @@ Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
 BoolArray = npt.NDArray[np.bool_]
 
-_HEAP = (_write(types.int64, 1),) * 3
+_HEAP = (writable(types.int64, 1),) * 3
 _EVENT = (types.int64,) * 3
 
 
@@ -67,26 +66,26 @@ def _remove_first(
 
 @njit(
     types.int64(
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
         types.int64,
         types.int64,
-        _write(types.int64, 1),
-        _write(types.int64, 1),
-        _write(types.int32, 1),
-        _write(types.int64, 1),
-        _write(types.int32, 1),
-        _write(types.int64, 1),
-        _write(types.int64, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
+        writable(types.int32, 1),
+        writable(types.int64, 1),
+        writable(types.int32, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
     ),
     nogil=True,
     cache=True,
@@ -268,20 +267,20 @@ def run_events(
 
 @njit(
     types.void(
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
         types.int64,
         types.int64,
-        _write(types.int64, 1),
+        writable(types.int64, 1),
     ),
     nogil=True,
     cache=True,
@@ -343,18 +342,18 @@ def latest_ends_with_links(
 
 @njit(
     types.int64(
-        _read(types.int64, 1),
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
-        _read(types.int32, 1),
-        _read(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
         types.int64,
-        _read(types.bool_, 1),
-        _write(types.int64, 1),
-        _write(types.int32, 1),
-        _write(types.int64, 1),
-        _write(types.int64, 1),
+        read_only(types.bool_, 1),
+        writable(types.int64, 1),
+        writable(types.int32, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
     ),
     nogil=True,
     cache=True,

@@ -16,7 +16,7 @@ from service.core.schedules.timeline import Timeline
 from service.core.schedules.transfers import Transfers
 from service.core.units import MAX_SECONDS, PICOSECONDS_PER_SECOND, to_picoseconds, to_seconds
 
-__all__ = ["Change", "Gain", "OperationChange", "TransferChange", "exact_gain", "exact_gains"]
+__all__ = ["Change", "Gain", "OperationChange", "TransferChange", "exact_gains"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,6 @@ class Gain:
     makespan: int
     gain: int
     bound: int | None
-
-
-def exact_gain(timeline: Timeline, path: CriticalPath, change: Change) -> Gain:
-    """The gain of one change; see `exact_gains`."""
-    return exact_gains(timeline, path, [change])[0]
 
 
 def exact_gains(

@@ -12,7 +12,7 @@ from service.core.schedules.simulate import Run, last_sends, simulate
 from service.core.schedules.stage_times import StageTimes, operation_durations, stage_work
 from service.core.schedules.transfers import TransferMode, Transfers
 
-__all__ = ["Timeline", "simulate_timeline", "simulate_together", "simulate_transfers"]
+__all__ = ["Timeline", "simulate_together", "simulate_transfers"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -98,12 +98,6 @@ class Timeline:
         """(stages, microbatches or 1) what each stage does for one microbatch."""
         return stage_work(self.program, self.times)
 
-    @property
-    def has_equal_microbatches(self) -> bool:
-        """Whether every microbatch takes the same times on the same stages and edges."""
-        latencies = self.forward_latencies, self.backward_latencies
-        return self.times.widths == {1} and all(given.shape[-1] == 1 for given in latencies)
-
     def rank_operations(self, rank: int) -> slice:
         """Where the operations of one rank stand in every per-operation array."""
         offsets = self.program.rank_offsets
@@ -124,27 +118,6 @@ class Timeline:
             return self.label(int(self.program.inputs[binding]))
         first = self.program.rank_offsets[self.program.rank[operation]]
         return "start" if operation == first else "rank"
-
-
-def simulate_timeline(
-    program: Program,
-    times: StageTimes,
-    forward_latencies: npt.ArrayLike = 0,
-    backward_latencies: npt.ArrayLike | None = None,
-    *,
-    mode: TransferMode = TransferMode.LATENCY,
-) -> Timeline:
-    """Simulate one run of the program, in a mode that gives links no capacity.
-
-    Latencies are int64 picoseconds: one for all, one for each of `program.stage_edges`, or (edges,
-    microbatches); gradients take as long as activations unless `backward_latencies` says otherwise.
-
-    Raises as `simulate_transfers`.
-    """
-    edges = len(program.stage_edges)
-    forward = _per_edge(forward_latencies, edges)
-    backward = forward if backward_latencies is None else _per_edge(backward_latencies, edges)
-    return simulate_transfers(program, times, Transfers(mode, forward, backward))
 
 
 def simulate_transfers(program: Program, times: StageTimes, transfers: Transfers) -> Timeline:
@@ -200,10 +173,3 @@ def _timeline(
     if transfers.holds_senders:
         holds, _ = last_sends(program, latencies)
     return Timeline(program, times, transfers, durations, latencies, holds, run)
-
-
-def _per_edge(latencies: npt.ArrayLike, edges: int) -> Int64Array:
-    given = np.asarray(latencies, dtype=np.int64)
-    if given.ndim == 0:
-        return np.full((edges, 1), given)
-    return given[:, np.newaxis] if given.ndim == 1 else given

@@ -9,9 +9,10 @@ from service.core.plans.plan import GivenStage
 from service.core.schedules.build import build_program
 from service.core.schedules.program import OpKind, StageEdge
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline
+from service.core.schedules.timeline import Timeline
 from service.core.units import to_picoseconds
 from tests.core.estimates.made_plans import given_plan, simulated
+from tests.core.schedules.plans import simulate_timeline
 
 
 def exposure_by_definition(timeline: Timeline) -> dict[tuple[StageEdge, bool], int]:

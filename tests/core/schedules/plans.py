@@ -8,10 +8,13 @@ import numpy.typing as npt
 
 from service.core.schedules.assemble import assemble_program
 from service.core.schedules.build import build_program
+from service.core.schedules.critical_path import CriticalPath
+from service.core.schedules.gains import Change, Gain, exact_gains
 from service.core.schedules.orders import RankOrder
 from service.core.schedules.program import OpKind, PairMode, Program, RecomputeMode, StageEdge
 from service.core.schedules.stage_times import StageSequence, StageTimes, by_stage
-from service.core.schedules.timeline import Timeline, simulate_timeline
+from service.core.schedules.timeline import Timeline, simulate_transfers
+from service.core.schedules.transfers import TransferMode, Transfers
 from tests.core.schedules.event_simulator import Operation, Plan
 
 MILLISECOND = 10**9
@@ -19,6 +22,39 @@ MILLISECOND = 10**9
 Int64Array = npt.NDArray[np.int64]
 
 LETTERS = {kind.letter: kind for kind in OpKind}
+
+
+def simulate_timeline(
+    program: Program,
+    times: StageTimes,
+    forward_latencies: npt.ArrayLike = 0,
+    backward_latencies: npt.ArrayLike | None = None,
+    *,
+    mode: TransferMode = TransferMode.LATENCY,
+) -> Timeline:
+    """Simulate one run of the program, in a mode that gives links no capacity.
+
+    Latencies are int64 picoseconds: one for all, one for each of `program.stage_edges`, or (edges,
+    microbatches); gradients take as long as activations unless `backward_latencies` says otherwise.
+
+    Raises as `simulate_transfers`.
+    """
+    edges = len(program.stage_edges)
+    forward = _per_edge(forward_latencies, edges)
+    backward = forward if backward_latencies is None else _per_edge(backward_latencies, edges)
+    return simulate_transfers(program, times, Transfers(mode, forward, backward))
+
+
+def _per_edge(latencies: npt.ArrayLike, edges: int) -> Int64Array:
+    given = np.asarray(latencies, dtype=np.int64)
+    if given.ndim == 0:
+        return np.full((edges, 1), given)
+    return given[:, np.newaxis] if given.ndim == 1 else given
+
+
+def exact_gain(line: Timeline, path: CriticalPath, change: Change) -> Gain:
+    """The gain of one change."""
+    return exact_gains(line, path, [change])[0]
 
 
 def order_of(

@@ -15,8 +15,12 @@ from service.core.schedules.cycle_ratio import maximum_cycle_ratio
 from service.core.schedules.periodic import periodic_graph
 from service.core.schedules.program import OpKind, PairMode, RecomputeMode, StageEdge
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline
-from tests.core.schedules.plans import thirds, timeline
+from service.core.schedules.timeline import Timeline
+from tests.core.schedules.plans import (
+    simulate_timeline,
+    thirds,
+    timeline,
+)
 
 # Cycles of few ranks pass 1 to 9 periods of 1 to 4 microbatches, so all pulses repeat within this;
 # what the beginning and the end add has long stopped changing by the first count.

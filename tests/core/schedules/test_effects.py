@@ -7,8 +7,11 @@ import pytest
 from service.core.schedules.build import build_program
 from service.core.schedules.effects import effects_of_microbatches
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import simulate_timeline
-from tests.core.schedules.plans import thirds, timeline
+from tests.core.schedules.plans import (
+    simulate_timeline,
+    thirds,
+    timeline,
+)
 
 
 def test_half_same_and_twice() -> None:

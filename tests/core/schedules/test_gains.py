@@ -7,20 +7,19 @@ import pytest
 from service.core.errors import FaultCode, InvalidInput
 from service.core.schedules.build import build_program
 from service.core.schedules.critical_path import find_critical_path
-from service.core.schedules.gains import (
-    Change,
-    Gain,
-    OperationChange,
-    TransferChange,
-    exact_gain,
-    exact_gains,
-)
+from service.core.schedules.gains import Change, Gain, OperationChange, TransferChange, exact_gains
 from service.core.schedules.program import OpKind, PairMode
 from service.core.schedules.sensitivity import measure_sensitivity
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline
+from service.core.schedules.timeline import Timeline
 from tests.core.schedules.event_simulator import Plan, simulate_by_events
-from tests.core.schedules.plans import MILLISECOND, plan_timeline, timeline
+from tests.core.schedules.plans import (
+    MILLISECOND,
+    exact_gain,
+    plan_timeline,
+    simulate_timeline,
+    timeline,
+)
 from tests.core.schedules.random_cases import random_cases
 
 PICOSECOND = 1e-12

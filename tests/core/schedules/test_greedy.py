@@ -12,19 +12,24 @@ from service.core.schedules import weight_filling
 from service.core.schedules.bounds import makespan_lower_bounds
 from service.core.schedules.build import build_program, with_microbatches
 from service.core.schedules.critical_path import find_critical_path
-from service.core.schedules.gains import OperationChange, exact_gain
+from service.core.schedules.gains import OperationChange
 from service.core.schedules.greedy_kernels import NOT_RUN
 from service.core.schedules.order_costs import OrderCosts
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.shape import Shape
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline
+from service.core.schedules.timeline import Timeline
 from service.core.schedules.v_blocks import block_orders, block_peak
 from service.core.schedules.v_half import v_half_block
 from service.core.schedules.v_min import v_min_block
 from service.core.schedules.zb_auto import MOST_PASSES, zb_auto_orders
 from tests.core.schedules import greedy_reference
-from tests.core.schedules.plans import timeline, write_order
+from tests.core.schedules.plans import (
+    exact_gain,
+    simulate_timeline,
+    timeline,
+    write_order,
+)
 
 # Zero Bubble Pipeline Parallelism, table of bubble rates: P, M, F, I, W, c in microseconds, hidden
 # size and heads of the model, then the rates of ZB-1p and ZB-2p as printed.

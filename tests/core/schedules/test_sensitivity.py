@@ -12,8 +12,12 @@ from service.core.schedules.sensitivity import (
     timed_kinds,
 )
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline
-from tests.core.schedules.plans import thirds, timeline
+from service.core.schedules.timeline import Timeline
+from tests.core.schedules.plans import (
+    simulate_timeline,
+    thirds,
+    timeline,
+)
 from tests.core.schedules.random_cases import random_cases
 
 

@@ -13,7 +13,6 @@ from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.program import OpKind, Program, StageEdge
 from service.core.schedules.simulate import MAX_PICOSECONDS, last_sends, simulate, warm_up
 from service.core.schedules.stage_times import StageTimes, edge_latencies, operation_durations
-from service.core.schedules.timeline import simulate_timeline
 from tests.core.schedules.event_simulator import (
     Plan,
     random_plan,
@@ -25,6 +24,7 @@ from tests.core.schedules.plans import (
     plan_timeline,
     plan_times,
     read_order,
+    simulate_timeline,
     timeline,
 )
 

@@ -15,17 +15,23 @@ from service.core.schedules.cadence import measure_cadence
 from service.core.schedules.catalogue import SCHEDULES, schedule_family
 from service.core.schedules.critical_path import CriticalPath, find_critical_path
 from service.core.schedules.effects import effects_of_microbatches
-from service.core.schedules.gains import OperationChange, TransferChange, exact_gain
+from service.core.schedules.gains import OperationChange, TransferChange
 from service.core.schedules.link_use import intervals_of, link_busy, service_of
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.sensitivity import measure_sensitivity
 from service.core.schedules.slack import measure_slack
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline, simulate_transfers
+from service.core.schedules.timeline import Timeline, simulate_transfers
 from service.core.schedules.transfers import LinkTransfers, TransferMode, Transfers
 from service.core.schedules.waits import operation_waits
 from tests.core.schedules.event_simulator import Plan, random_plan
-from tests.core.schedules.plans import named_program, plan_hops, plan_times
+from tests.core.schedules.plans import (
+    exact_gain,
+    named_program,
+    plan_hops,
+    plan_times,
+    simulate_timeline,
+)
 from tests.core.schedules.queue_reference import random_links, simulate_with_links
 from tests.core.schedules.test_link_run import as_bundles, messages_of
 

@@ -17,11 +17,15 @@ from service.core.schedules.build import build_program
 from service.core.schedules.cadence import measure_cadence, microbatch_repeat
 from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.critical_path import find_critical_path
-from service.core.schedules.gains import OperationChange, TransferChange, exact_gain
+from service.core.schedules.gains import OperationChange, TransferChange
 from service.core.schedules.program import OpKind, PairMode
 from service.core.schedules.stage_times import StageTimes
-from service.core.schedules.timeline import Timeline, simulate_timeline
-from tests.core.schedules.plans import timeline
+from service.core.schedules.timeline import Timeline
+from tests.core.schedules.plans import (
+    exact_gain,
+    simulate_timeline,
+    timeline,
+)
 from tests.core.schedules.random_cases import random_cases
 
 HOPS = ([[1, 2]], [[0, 1]])  # of the two microbatches, there and back
