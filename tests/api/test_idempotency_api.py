@@ -43,7 +43,7 @@ def problem(response: httpx.Response) -> str:
 
 def kept(response: httpx.Response) -> tuple[Any, ...]:
     """All of an answer but what belongs to one request."""
-    own = {"x-request-id", "idempotency-replayed"}
+    own = {"x-request-id", "idempotency-replayed", "ratelimit"}
     headers = {name: value for name, value in response.headers.items() if name not in own}
     return response.status_code, headers, response.content
 
