@@ -10,6 +10,7 @@ from typing import Any
 
 from litestar import Request
 
+from service.app.errors import PreconditionFailed
 from service.web import problem_types
 from service.web.problems import Problem, RequestFaultCode, parameter_error
 
@@ -18,7 +19,8 @@ __all__ = ["TAGS_PATTERN", "entity_tag", "is_unmodified", "precondition", "requi
 AnyRequest = Request[Any, Any, Any]
 
 _TAG = r'(?:W/)?"[!#-~]*"'
-TAGS_PATTERN = rf"^(?:\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*)$(?!\n)"
+# Empty elements of a list are read over (RFC 9110, 5.6.1.2); a list of nothing else is no list.
+TAGS_PATTERN = rf"^(?:\*|(?:[ \t]*,)*[ \t]*{_TAG}[ \t]*(?:,[ \t]*(?:{_TAG}[ \t]*)?)*)$(?!\n)"
 _TAGS = re.compile(TAGS_PATTERN)
 _ONE_TAG = re.compile(_TAG)
 
@@ -31,9 +33,14 @@ def entity_tag(tag: str) -> str:
 def is_unmodified(request: AnyRequest, tag: str) -> bool:
     """Whether If-None-Match says that the caller has this version already (answer 304).
 
-    Raises `Problem` when the header can't be read.
+    Raises `PreconditionFailed` when If-Match asks for another version than this one, and `Problem`
+    when a header can't be read.
     """
+    wanted = _tags(request, "If-Match")
     tags = _tags(request, "If-None-Match")
+    if wanted is not None and "*" not in wanted and entity_tag(tag) not in wanted:
+        detail = "what is stored is not the version that If-Match asks for"
+        raise PreconditionFailed(detail, tag)
     # If-None-Match compares weakly: W/"x" and "x" are the same.
     return tags is not None and ("*" in tags or entity_tag(tag) in {_strong(t) for t in tags})
 

@@ -274,7 +274,7 @@ class _Operation:
         yield problem_types.UNAVAILABLE
         if self.route.path_parameters and self.method != "put":
             yield problem_types.NOT_FOUND
-        if self.method in {"put", "delete"} and self.handler.opt.get("conditional"):
+        if self.handler.opt.get("conditional"):
             yield problem_types.PRECONDITION_FAILED
             if self.method == "delete":
                 yield problem_types.PRECONDITION_REQUIRED

@@ -18,6 +18,10 @@ __all__ = [
 
 _TAG_SCHEMA = {"schema": {"type": "string", "pattern": TAGS_PATTERN, "maxLength": 1000}}
 _CONDITIONAL_HEADERS: dict[tuple[str, str], dict[str, Any]] = {
+    ("get", "If-Match"): {
+        "description": "Only this version (or * any); 412 with the current ETag if not.",
+        **_TAG_SCHEMA,
+    },
     ("get", "If-None-Match"): {
         "description": "Entity tags the caller has; 304 when one is the current version.",
         **_TAG_SCHEMA,

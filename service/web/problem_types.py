@@ -182,7 +182,7 @@ PRECONDITION_FAILED = ProblemType(
     "precondition-failed",
     412,
     "The stored version is not the expected one",
-    "If-Match or If-None-Match does not hold, so nothing was changed.",
+    "If-Match or If-None-Match does not hold, so nothing was changed or sent.",
     "The ETag header of this answer is the version that is stored (absent when nothing is). Look "
     "at it and send the request again with that tag.",
 )

@@ -233,10 +233,24 @@ def _answer_with_problem(request: AnyRequest, error: Exception) -> Response[byte
         problem = Problem(
             problem_types.INTERNAL_ERROR, "the failure was logged under this request's id"
         )
+    if isinstance(error, Unavailable) and error.__cause__ is not None:
+        logger.warning("not served for want of the database: %s", _kind_of(error.__cause__))
     headers = dict(problem.headers)
     if isinstance(error, MethodNotAllowedException):
         headers["Allow"] = allowed_methods(request.app, request.scope["path"])
     return _response(request, problem, headers)
+
+
+def _kind_of(cause: BaseException) -> str:
+    """What failed, by the names of its classes alone: the messages of drivers quote values."""
+    names = []
+    failed: BaseException | None = cause
+    while isinstance(failed, BaseException):
+        code = getattr(failed, "sqlstate", None) or getattr(failed, "sqlite_errorname", None)
+        names.append(type(failed).__name__ + (f" ({code})" if code else ""))
+        # SQLAlchemy's errors hold the driver's own.
+        failed = getattr(failed, "orig", None)
+    return ", ".join(names)
 
 
 EXCEPTION_HANDLERS: ExceptionHandlersMap = {

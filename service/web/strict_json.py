@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from decimal import Decimal
 from functools import lru_cache
+from itertools import islice
 from math import inf, isfinite
 from typing import Any, TypeVar, cast
 
@@ -26,6 +27,7 @@ from service.app.apart import run_apart
 from service.core.errors import FaultCode, Path
 from service.web import problem_types
 from service.web.media_types import require_media_type
+from service.web.negative_zero import has_negative_zero, negative_zeros
 from service.web.problem_types import ProblemType
 from service.web.problems import (
     MAX_LISTED_FAULTS,
@@ -146,6 +148,8 @@ def decode_json(body: bytes, type_: type[T]) -> T:
         if _is_large(body):
             raise _first_of(next(_repetitions(read)))
         raise _invalid(list(_value_faults(read)))
+    if has_negative_zero(body):
+        raise _invalid(_signed_zeros(_loose(body)), problem_types.INVALID_INPUT)
     return value
 
 
@@ -259,6 +263,8 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _integer(text: str) -> int | float:
+    if text == "-0":
+        return -0.0
     return int(text) if len(text) <= MAX_INTEGER_DIGITS else inf
 
 
@@ -285,6 +291,13 @@ def _repetitions(value: Any) -> Iterator[ProblemError]:
     for path in repeated_keys(value):
         detail = "a key stands once in an object, and this one stands there again"
         yield _fault(path, RequestFaultCode.REPEATED_KEY, detail)
+
+
+def _signed_zeros(value: Any) -> list[ProblemError]:
+    return [
+        _fault(path, FaultCode.OUT_OF_RANGE, "-0.0: write 0")
+        for path in islice(negative_zeros(value), MAX_LISTED_FAULTS + 1)
+    ]
 
 
 def _string_faults(path: Path, text: str) -> Iterable[ProblemError]:

@@ -123,6 +123,12 @@ HOSTILE = [
     case("1e999", put(plan(b"1e999")), 400, "/costs/stages/0/forward_seconds"),
     case("-1e999", put(plan(b"-1e999")), 400, "/costs/stages/0/forward_seconds"),
     case("-0.0", put(plan(b"-0.0")), 422, "/costs/stages/0/forward_seconds"),
+    case(
+        "-0.0 to be priced",
+        request(b"POST", b"/v1/cadence", JSON, b'{"plan": %b}' % plan(b"-0.0")),
+        422,
+        "/plan/costs/stages/0/forward_seconds",
+    ),
     case("NaN", put(plan(b"NaN")), 400, ""),
     case("-Infinity", put(plan(b"-Infinity")), 400, ""),
     case("a key twice", put(plan(more=b', "workload": {"microbatches": 9}')), 400, "/workload"),
@@ -217,7 +223,9 @@ HOSTILE = [
     case(
         "many formats", request(b"GET", b"/v1/plans", b"Accept: " + b"a/b," * 15_000 + b"\r\n"), 406
     ),
-    case("many tags", put(plan(), JSON + b"If-Match: " + b'"a",' * 15_000 + b"\r\n"), 400),
+    case("many tags", put(plan(), JSON + b"If-Match: " + b'"a",' * 15_000 + b"\r\n"), 412),
+    case("no tags", put(plan(), JSON + b"If-Match: " + b" ," * 30_000 + b"\r\n"), 400),
+    case("tags in a row", put(plan(), JSON + b"If-Match: " + b'"a" ' * 15_000 + b"\r\n"), 400),
     case(
         "a long token",
         request(b"GET", b"/v1/plans", b"Authorization: Bearer %b\r\n" % (b"a" * 60_000)),

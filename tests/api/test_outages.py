@@ -135,7 +135,10 @@ def asyncio_run(url: str, statements: tuple[str, ...]) -> None:
 
 
 def test_a_full_disk_is_unavailability(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     big = {**plan(), "description": "x" * 500}
 
@@ -165,6 +168,10 @@ def test_a_full_disk_is_unavailability(
     with full(database_url, monkeypatch):
         asyncio.run(meet_full_disk())
     asyncio.run(find_room())
+    (line,) = (record for record in caplog.records if record.name == "stagefare.web")
+    # What failed, for whoever operates it, and nothing that a caller sent.
+    assert "53100" in line.getMessage() or "SQLITE_FULL" in line.getMessage()
+    assert "xxx" not in line.getMessage()
 
 
 async def test_a_database_that_is_not_migrated_is_unavailability(

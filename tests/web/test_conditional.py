@@ -6,6 +6,7 @@ import pytest
 from litestar import Request
 from litestar.testing import RequestFactory
 
+from service.app.errors import PreconditionFailed
 from service.web.conditional import (
     entity_tag,
     is_unmodified,
@@ -29,6 +30,8 @@ def request(**headers: str) -> Request[Any, Any, Any]:
         ('"1-a", "2-b"', True),
         ('"1-a" ,W/"2-b"', True),
         ("*", True),
+        (',, "1-a",\t,"2-b" ,', True),
+        ('"2-b",', True),
         ('"1-a"', False),
         ('""', False),
         ('"2-b,"', False),
@@ -36,6 +39,21 @@ def request(**headers: str) -> Request[Any, Any, Any]:
 )
 def test_a_version_the_caller_has_is_not_sent_again(header: str, is_same: bool) -> None:
     assert is_unmodified(request(If_None_Match=header), "2-b") is is_same
+
+
+@pytest.mark.parametrize("header", ['"2-b"', "*", '"1-a", "2-b"'])
+def test_a_reader_may_ask_for_the_version_that_is_meant(header: str) -> None:
+    assert not is_unmodified(request(If_Match=header), "2-b")
+    assert is_unmodified(request(If_Match=header, If_None_Match='"2-b"'), "2-b")
+
+
+@pytest.mark.parametrize("header", ['"1-a"', 'W/"2-b"', '""'])
+def test_another_version_is_not_sent_instead(header: str) -> None:
+    # If-Match compares strongly, and is looked at before If-None-Match (RFC 9110, 13.2.2).
+    for headers in ({"If_Match": header}, {"If_Match": header, "If_None_Match": '"2-b"'}):
+        with pytest.raises(PreconditionFailed) as caught:
+            is_unmodified(request(**headers), "2-b")
+        assert caught.value.current == "2-b"
 
 
 def test_without_a_header_everything_is_sent() -> None:
@@ -66,7 +84,7 @@ def test_writes_are_guarded(headers: dict[str, str], current: str | None, permit
     assert precondition(request(**headers))(current) is permitted
 
 
-@pytest.mark.parametrize("header", ["2-b", '"2-b', '"a" "b"', '"a",', "", '*, "a"', '"ä"'])
+@pytest.mark.parametrize("header", ["2-b", '"2-b', '"a" "b"', ",", " , ,", "", '*, "a"', '"ä"'])
 @pytest.mark.parametrize("name", ["If_Match", "If_None_Match"])
 def test_a_header_that_cannot_be_read_is_refused(name: str, header: str) -> None:
     with pytest.raises(Problem) as caught:
