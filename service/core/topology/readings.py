@@ -116,23 +116,27 @@ class FoundHost:
 class FoundSwitch:
     """A switch outside any host. `name` is unique in its reading, `title` what people call it.
 
-    `level` counts tiers from the hosts up (0 is a leaf) where the file says so.
+    `level` counts tiers from the hosts up (0 is a leaf) where it is known. Switches of one
+    `system_guid` are chips of one chassis.
     """
 
     name: str
     line: int
     title: str | None = None
     guid: str | None = None
+    system_guid: str | None = None
     level: int | None = None
     rail: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CableEnd:
-    """One end of a cable: a switch by its name in the reading, or an adapter of a host.
+    """One end of a cable: a switch by its name in the reading, or a device of a host.
 
-    Of an adapter whatever the file says is given: the host's name, the adapter's (`mlx5_5`,
-    `HCA-1`), the GUID of its port. An adapter whose host is unknown has only a GUID.
+    Of a device whatever the file says is given: the host's name; in `adapter` what the system calls
+    it (`mlx5_5`, `HCA-1`) or, where the reading holds the inside of that host, its name there
+    (`gpu3`); the GUID of its port. An adapter whose host is unknown has only GUIDs. Adapters of one
+    `system_guid` are on one card.
     """
 
     switch: str | None = None
@@ -140,6 +144,7 @@ class CableEnd:
     adapter: str | None = None
     port_guid: str | None = None
     port_number: int | None = None
+    system_guid: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,4 +228,5 @@ class Reading:
     measurements: tuple[MeasuredTransfer, ...] = ()
     tree_only: bool = False
     assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
