@@ -249,7 +249,7 @@ def _draw_text(priced: Priced, _digest: str, selection: Selection) -> bytes:
 
 def _draw_trace(priced: Priced, _digest: str, selection: Selection) -> bytes:
     timeline = priced.simulated.timeline
-    names = [link.name for link in priced.simulated.links]
+    names = [link.resource for link in priced.simulated.links]
     return chrome_trace(timeline, selection, slack=measure_slack(timeline), links=names)
 
 

@@ -425,6 +425,10 @@ async def test_the_expanded_cluster_is_listed(client: httpx.AsyncClient) -> None
     links = (await client.get("/v1/topologies/two/links?host=host0&kind=nvlink&limit=200")).json()
     assert len(links["items"]) == 16
     assert {link["bandwidth_bytes_per_second"] for link in links["items"]} == {450e9}
+    assert links["items"][0]["resource"] == "host0/gpu0->host0/nvswitch0"
+    assert {(link["bandwidth_origin"], link["bandwidth_source"]) for link in links["items"]} == {
+        ("product", "18 x NVLink 4")
+    }
     assert (await client.get("/v1/topologies/two/devices?host=none")).json() == {"items": []}
 
 

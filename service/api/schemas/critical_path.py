@@ -106,7 +106,7 @@ def critical_path_terms(simulated: SimulatedPlan, path: CorePath) -> CriticalPat
             for (edge, gradient), share in sorted(path.by_transfer.items())
         ],
         queue_seconds=[
-            PathQueueShare(link=simulated.links[link].name, seconds=to_seconds(share))
+            PathQueueShare(link=simulated.links[link].resource, seconds=to_seconds(share))
             for link, share in sorted(path.by_queue.items())
         ],
         step_count=len(path.operations),
@@ -132,7 +132,7 @@ def _queued(simulated: SimulatedPlan, program: Program, queue: PathQueue) -> Que
     edge, producer = program.stage_edges[queue.edge], program.inputs[queue.input]
     of_backward = program.backward_microbatch if queue.gradient else program.microbatch
     return QueuedBehind(
-        link=simulated.links[queue.link].name,
+        link=simulated.links[queue.link].resource,
         source_stage=edge.source,
         target_stage=edge.target,
         direction="backward" if queue.gradient else "forward",

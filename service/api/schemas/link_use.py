@@ -32,9 +32,15 @@ class LinkInterval(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class TimelineLink(msgspec.Struct, kw_only=True, frozen=True):
-    """One direction of a physical link over the iteration."""
+    """One direction of a physical link over the iteration, or all links that share a capacity."""
 
-    link: Annotated[str, Meta(description="source->target")]
+    link: Annotated[
+        str,
+        Meta(
+            description="source->target; source<->target where both directions share one capacity."
+            " source and target are then those of the first use."
+        ),
+    ]
     source: str
     target: str
     kind: Annotated[str, Meta(description="nvlink, pcie, host_bridge, socket, network, fabric")]
@@ -83,7 +89,7 @@ def link_terms(simulated: SimulatedPlan, selection: Selection) -> list[TimelineL
         link = simulated.links[number]
         links.append(
             TimelineLink(
-                link=link.name,
+                link=link.resource,
                 source=link.source,
                 target=link.target,
                 kind=link.kind.value,

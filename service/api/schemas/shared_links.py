@@ -59,7 +59,7 @@ def shared_link_terms(simulated: SimulatedPlan) -> list[SharedLink]:
     )
     return [
         SharedLink(
-            link=load.link.name,
+            link=load.name,
             kind=load.link.kind.value,
             bandwidth_bytes_per_second=load.link.bandwidth_bytes_per_second,
             pairs=[pinned[number].ranks for number in load.transfers],

@@ -4,7 +4,7 @@ from typing import Annotated, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from service.core.topology.cluster import Link, LinkKind, Vertex, VertexKind
+from service.core.topology.cluster import Link, LinkKind, RateOrigin, Vertex, VertexKind
 
 __all__ = ["DeviceEntry", "LinkEntry", "device_entry", "link_entry"]
 
@@ -40,12 +40,29 @@ class LinkEntry(Struct, kw_only=True, frozen=True):
     bandwidth_bytes_per_second: Annotated[
         float, Meta(gt=0, description="Nominal, of all lanes together, in this direction")
     ]
+    bandwidth_origin: Annotated[
+        RateOrigin, Meta(description="How the nominal rate came to be known")
+    ]
+    bandwidth_source: (
+        Annotated[str, Meta(description="Where the nominal rate comes from, in words")] | UnsetType
+    ) = UNSET
+    resource: Annotated[
+        str,
+        Meta(
+            description="The capacity that traffic takes up: source->target, or what several links"
+            " share; the directions of a half-duplex link share source<->target"
+        ),
+    ]
     effective_bytes_per_second: (
         Annotated[float, Meta(gt=0, description="What predictions use")] | UnsetType
     ) = UNSET
     measured_bytes_per_second: (
         Annotated[float, Meta(gt=0, description="What was observed")] | UnsetType
     ) = UNSET
+    measured_source: (
+        Annotated[str, Meta(description="By whom or what it was observed")] | UnsetType
+    ) = UNSET
+    measured_date: Annotated[str, Meta(description="When, as YYYY-MM-DD")] | UnsetType = UNSET
     latency_floor_seconds: Annotated[float, Meta(ge=0, description="Guaranteed; 0 when nothing is")]
     latency_seconds: Annotated[float, Meta(ge=0, description="Typical")] | UnsetType = UNSET
     lanes: Annotated[int, Meta(ge=1, description="Cables or lanes the link is made of")]
@@ -72,8 +89,13 @@ def link_entry(link: Link) -> LinkEntry:
         target=link.target,
         kind=link.kind,
         bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
+        bandwidth_origin=link.bandwidth_origin,
+        bandwidth_source=_known(link.bandwidth_source),
+        resource=link.resource,
         effective_bytes_per_second=_known(link.effective_bytes_per_second),
         measured_bytes_per_second=_known(link.measured_bytes_per_second),
+        measured_source=_known(link.measured_source),
+        measured_date=_known(link.measured_date),
         latency_floor_seconds=link.latency_floor_seconds,
         latency_seconds=_known(link.latency_seconds),
         lanes=link.lanes,

@@ -106,7 +106,7 @@ def iteration_lower_bounds(
                 mode="link",
                 routing="pinned",
                 witness=(
-                    f"{loads.binding.link.name} carries {loads.binding.total_bytes} "
+                    f"{loads.binding.name} carries {loads.binding.total_bytes} "
                     f"bytes at {loads.binding.link.bandwidth_bytes_per_second:g} bytes/s"
                 ),
                 assumes=(
@@ -132,7 +132,7 @@ def cadence_link_bound(
         return None
     rate = binding.link.bandwidth_bytes_per_second
     whole = link_picoseconds(binding.total_bytes, rate)
-    return whole / simulated.timeline.program.microbatches, binding.link.name
+    return whole / simulated.timeline.program.microbatches, binding.name
 
 
 def plan_link_loads(simulated: SimulatedPlan) -> LinkLoads:
@@ -156,10 +156,10 @@ def _link_work(simulated: SimulatedPlan, loads: LinkLoads) -> LinkWork | None:
     transfers, program = simulated.timeline.transfers, simulated.timeline.program
     if transfers.links is None:
         return None
-    numbers = {link.name: number for number, link in enumerate(simulated.links)}
+    numbers = {link.resource: number for number, link in enumerate(simulated.links)}
     picoseconds = np.zeros(len(simulated.links), dtype=np.int64)
     for load in loads.loads:
-        picoseconds[numbers[load.link.name]] = _least(load)
+        picoseconds[numbers[load.name]] = _least(load)
     return LinkWork(picoseconds, transfers.kinds(program), transfers.links.bundles)
 
 
@@ -199,7 +199,10 @@ def _witness(bound: LowerBound, simulated: SimulatedPlan) -> str:
     if bound.link is None:
         text, what = f"rank {bound.rank} works on {microbatches} microbatches", "operation"
     else:
-        text, what = f"{simulated.links[bound.link].name} carries all of its messages", "message"
+        text, what = (
+            f"{simulated.links[bound.link].resource} carries all of its messages",
+            "message",
+        )
     if bound.head or bound.tail:
         text += (
             f", after at least {to_seconds(bound.head)!r} s before its first {what} and with at "

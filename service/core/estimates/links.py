@@ -27,7 +27,10 @@ MAX_LINK_ENTRIES = 200_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanLinks:
-    """The links that are used, numbered in the order of first use, and what occupies them."""
+    """The links that are used, numbered in the order of first use, and what occupies them.
+
+    Links of one shared capacity have one number and one queue; `links` has the first one used.
+    """
 
     links: tuple[Link, ...]
     transfers: LinkTransfers
@@ -37,11 +40,12 @@ class PlanLinks:
 class _Way:
     """One way over a boundary: how many of its rank pairs use each link, and the longest latency.
 
-    `users` is empty where the time is given or unknown: then no link is occupied.
+    `users` counts by the number of the link and its rate, in which links of one shared capacity
+    may differ. It is empty where the time is given or unknown: then no link is occupied.
     """
 
     message_bytes: Amount
-    users: dict[int, int]
+    users: dict[tuple[int, float], int]
     latency_seconds: float
     picoseconds: Amount
 
@@ -50,13 +54,14 @@ def plan_links(resolved: ResolvedPlan) -> PlanLinks:
     """The bundle of each boundary, way and size of microbatches.
 
     On each link: the bytes of all rank pairs over it / its effective bandwidth (the nominal one
-    where none is known), rounded up, so that no sum of them is less than the bytes take. The
+    where none is known), rounded up, so that no sum of them is less than the bytes take; on a
+    shared capacity the sum over the links that share it. The
     latency is the greatest of the pairs' paths; a bundle takes alone at least what its slowest pair
     does in latency mode.
 
     Raises `WorkBudgetExceeded` for more than `MAX_LINK_ENTRIES`.
     """
-    numbers: dict[tuple[str, str], int] = {}
+    numbers: dict[str, int] = {}
     links: list[Link] = []
     ways = [
         _way(
@@ -84,7 +89,7 @@ def plan_links(resolved: ResolvedPlan) -> PlanLinks:
     for way in ways:
         first = len(occupied)
         for number in range(_classes(way)):
-            parts, latency = _bundle(way, number, links)
+            parts, latency = _bundle(way, number)
             occupied.append(parts)
             latencies.append(latency)
         alike = len(occupied) == first + 1
@@ -107,7 +112,7 @@ def _classes(way: _Way) -> int:
 
 def _way(
     boundary: Boundary,
-    numbers: dict[tuple[str, str], int],
+    numbers: dict[str, int],
     links: list[Link],
     *,
     gradient: bool,
@@ -115,18 +120,19 @@ def _way(
 ) -> _Way:
     size = boundary.backward_bytes if gradient else boundary.forward_bytes
     picoseconds = boundary.backward_picoseconds if gradient else boundary.forward_picoseconds
-    users: dict[int, int] = {}
+    users: dict[tuple[int, float], int] = {}
     latency = 0.0
     if not sent or boundary.origin is not TransferOrigin.PATH or not size:
         return _Way(0, users, latency, picoseconds)
     for path in _paths(boundary, gradient=gradient):
         latency = max(latency, path.latency_seconds)
         for link in path.links:
-            key = (link.source, link.target)
-            if key not in numbers:
-                numbers[key] = len(links)
+            if link.resource not in numbers:
+                numbers[link.resource] = len(links)
                 links.append(link)
-            users[numbers[key]] = users.get(numbers[key], 0) + 1
+            rate = link.effective_bytes_per_second or link.bandwidth_bytes_per_second
+            key = numbers[link.resource], rate
+            users[key] = users.get(key, 0) + 1
     return _Way(size, users, latency, picoseconds)
 
 
@@ -137,16 +143,16 @@ def _paths(boundary: Boundary, *, gradient: bool) -> Iterator[PhysicalPath]:
             yield path
 
 
-def _bundle(way: _Way, number: int, links: list[Link]) -> tuple[list[tuple[int, int]], int]:
+def _bundle(way: _Way, number: int) -> tuple[list[tuple[int, int]], int]:
     """(link, picoseconds) and the latency of one kind; nothing to send occupies nothing."""
     size, alone = at_class(way.message_bytes, number), at_class(way.picoseconds, number)
     if not size:
         return [], alone
-    parts = []
-    for link, pairs in way.users.items():
-        rate = links[link].effective_bytes_per_second or links[link].bandwidth_bytes_per_second
+    occupied: dict[int, int] = {}
+    for (link, rate), pairs in way.users.items():
         above, below = rate.as_integer_ratio()
-        parts.append((link, -(-size * pairs * PICOSECONDS_PER_SECOND * below // above)))
+        time = -(-size * pairs * PICOSECONDS_PER_SECOND * below // above)
+        occupied[link] = occupied.get(link, 0) + time
     latency = round(Fraction(way.latency_seconds) * PICOSECONDS_PER_SECOND)
-    longest = max((time for _, time in parts), default=0)
-    return parts, max(latency, alone - longest)
+    longest = max(occupied.values(), default=0)
+    return list(occupied.items()), max(latency, alone - longest)

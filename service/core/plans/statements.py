@@ -83,7 +83,7 @@ LINK_QUEUES = Statement(
     "a transfer is what all rank pairs of its boundary send for one microbatch, all at once: it "
     "queues on each link by itself, first in, first out, at the link's effective bandwidth, and "
     "arrives the greatest latency of its pairs after the last of them is free; the two directions "
-    "of a link are apart",
+    "of a link are apart unless it is half-duplex",
 )
 LOADS_AT_EACH_STAGE = Statement(
     "loads_at_each_stage",

@@ -1,7 +1,7 @@
 """How long transfers over pinned paths take: what can't be beaten, and what is expected.
 
-All of it assumes that every transfer keeps to its pinned path and that the two directions of a
-link do not compete (a full-duplex link is two directed links).
+All of it assumes that every transfer keeps to its pinned path. The two directions of a full-duplex
+link do not compete; links that share a capacity, such as those of a half-duplex link, do.
 """
 
 from collections.abc import Sequence
@@ -34,11 +34,19 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """All that one directed link must carry: total bytes, and which transfers (by position)."""
+    """All that one link must carry: total bytes, and which transfers (by position).
+
+    Where links share a capacity it is what they carry together, `link` the first one used of them.
+    """
 
     link: Link
     total_bytes: int
     transfers: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The capacity that is loaded: the link's name, or that of what it shares."""
+        return self.link.resource
 
     @property
     def lower_bound_seconds(self) -> float:
@@ -97,21 +105,23 @@ def transfer_prediction_seconds(path: PhysicalPath, message_bytes: int) -> float
 def link_loads(transfers: Sequence[Transfer]) -> LinkLoads:
     """Bytes on each directed link when each transfer keeps to its pinned path.
 
-    The bound is max over links of bytes / nominal capacity: the cut of a single edge. It holds
+    Links of one shared capacity count as one. The bound is max over links of bytes / nominal
+    capacity: the cut of a single edge. It holds
     from the first start to the last end whatever the start times, and only for these paths: with
     equal-cost paths in use, traffic may spread further. Raises `InvalidInput` for bytes out of
     range.
     """
-    total: dict[tuple[str, str], int] = {}
-    users: dict[tuple[str, str], list[int]] = {}
-    links: dict[tuple[str, str], Link] = {}
+    total: dict[str, int] = {}
+    users: dict[str, dict[int, None]] = {}
+    links: dict[str, Link] = {}
     for number, transfer in enumerate(transfers):
         _check(transfer.message_bytes, (number, "message_bytes"))
         for link in transfer.path.links:
-            key = link.source, link.target
-            links[key] = link
+            key = link.resource
+            links.setdefault(key, link)
             total[key] = total.get(key, 0) + transfer.message_bytes
-            users.setdefault(key, []).append(number)
+            # A path may take up one capacity twice, in both directions.
+            users.setdefault(key, {})[number] = None
     loads = tuple(LinkLoad(links[key], total[key], tuple(users[key])) for key in links)
     return LinkLoads(loads, max(loads, key=lambda load: load.lower_bound_seconds, default=None))
 

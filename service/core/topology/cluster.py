@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["Cluster", "Link", "LinkKind", "Vertex", "VertexKind"]
+__all__ = ["Cluster", "Link", "LinkKind", "RateOrigin", "Vertex", "VertexKind"]
 
 
 class VertexKind(StrEnum):
@@ -32,6 +32,15 @@ class LinkKind(StrEnum):
     OTHER = "other"
 
 
+class RateOrigin(StrEnum):
+    """How the nominal rate of a link came to be known."""
+
+    READ = "read"  # the file says it (a rate, or width and speed)
+    PRODUCT = "product"  # it follows from a product that the file or the caller names
+    STATED = "stated"  # the caller gave it, for this link or for links of this kind
+    ASSUMED = "assumed"  # nobody said it; the source beside it says whose figure it is
+
+
 @dataclass(frozen=True, slots=True)
 class Vertex:
     """A device or a switch. `host` is absent for switches of the fabric.
@@ -57,8 +66,12 @@ class Link:
 
     `bandwidth_bytes_per_second` is nominal, the capacity of bounds. `effective_bytes_per_second`
     is what predictions use when it is known. `latency_floor_seconds` is guaranteed (0 when
-    unknown), `latency_seconds` typical; None when unknown. `bandwidth_assumed` marks a nominal
-    rate that no vendor figure backs. `measured_date` is an ISO date.
+    unknown), `latency_seconds` typical; None when unknown. `measured_date` is an ISO date.
+    `bandwidth_source` says in words where the nominal rate comes from.
+
+    `shared_capacity` names what this link has in common with others: they all have the same
+    nominal rate, and together they carry no more than one of them could. None for a link whose
+    capacity is its own.
     """
 
     source: str
@@ -72,12 +85,24 @@ class Link:
     latency_floor_seconds: float = 0.0
     latency_seconds: float | None = None
     lanes: int = 1
-    bandwidth_assumed: bool = False
+    bandwidth_origin: RateOrigin = RateOrigin.STATED
+    bandwidth_source: str | None = None
+    shared_capacity: str | None = None
 
     @property
     def name(self) -> str:
         """`source->target`."""
         return f"{self.source}->{self.target}"
+
+    @property
+    def resource(self) -> str:
+        """The capacity that traffic over this link takes up: the link's own, or the shared one."""
+        return self.name if self.shared_capacity is None else self.shared_capacity
+
+    @property
+    def bandwidth_assumed(self) -> bool:
+        """Whether the nominal rate is an assumption, so that a bound from it is one too."""
+        return self.bandwidth_origin is RateOrigin.ASSUMED
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,9 +33,10 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """One kind of link of a design."""
+    """One kind of link of a design; `source` says what its nominal rate follows from."""
 
     bandwidth: float
+    source: str
     effective: float | None = None
     latency_seconds: float | None = None
     lanes: int = 1
@@ -104,9 +105,9 @@ V100_SXM_32 = GpuFacts(
 
 # The effective rates of NICs are the NCCL authors' rule of 12 GB/s per 100 Gb/s (nccl-tests#119;
 # 46 to 49 per 400 Gb/s in #267, #290 and #319).
-NIC_100G = Wire(bandwidth=12.5 * GB, effective=12 * GB)
-NIC_200G = Wire(bandwidth=25 * GB, effective=24 * GB)
-NIC_400G = Wire(bandwidth=50 * GB, effective=48 * GB)
+NIC_100G = Wire(bandwidth=12.5 * GB, source="100 Gb/s port", effective=12 * GB)
+NIC_200G = Wire(bandwidth=25 * GB, source="200 Gb/s port", effective=24 * GB)
+NIC_400G = Wire(bandwidth=50 * GB, source="400 Gb/s port", effective=48 * GB)
 
 # The effective rates of socket links are NCCL's constants for the CPU family (src/graph/topo.h).
 SOCKET_BROADWELL = SocketFacts(
@@ -128,13 +129,17 @@ FACTS = (
         pcie_switches=8,
         gpus_per_switch=1,
         nics_per_switch=1,
-        pcie=Wire(bandwidth=PCIE5_X16, effective=PCIE5_X16_EFFECTIVE),
+        pcie=Wire(bandwidth=PCIE5_X16, source="PCIe 5 x16", effective=PCIE5_X16_EFFECTIVE),
         nic=NIC_400G,
         socket=SOCKET_SAPPHIRE_RAPIDS,
         # Effective: pair copy on H200, whose links are the same (stas00/ml-engineering).
         # Latency: GPU to switch in ASTRA-sim's HGX H100 input, fitted to measurements.
         nvswitch_port=Wire(
-            bandwidth=450 * GB, effective=396 * GB, latency_seconds=936.25e-9, lanes=18
+            bandwidth=450 * GB,
+            source="18 x NVLink 4",
+            effective=396 * GB,
+            latency_seconds=936.25e-9,
+            lanes=18,
         ),
         assumptions=(
             "dgx-h100: 936.25 ns from GPU to NVSwitch is the figure of ASTRA-sim's HGX H100 input",
@@ -147,10 +152,10 @@ FACTS = (
         pcie_switches=4,
         gpus_per_switch=2,
         nics_per_switch=2,
-        pcie=Wire(bandwidth=PCIE4_X16),
+        pcie=Wire(bandwidth=PCIE4_X16, source="PCIe 4 x16"),
         nic=NIC_200G,
         socket=SOCKET_EPYC,
-        nvswitch_port=Wire(bandwidth=300 * GB, lanes=12),
+        nvswitch_port=Wire(bandwidth=300 * GB, source="12 x NVLink 3", lanes=12),
     ),
     HostFacts(
         name="p4d",
@@ -159,10 +164,10 @@ FACTS = (
         pcie_switches=4,
         gpus_per_switch=2,
         nics_per_switch=1,
-        pcie=Wire(bandwidth=PCIE4_X16),
+        pcie=Wire(bandwidth=PCIE4_X16, source="PCIe 4 x16"),
         nic=NIC_100G,
         socket=SOCKET_CASCADE_LAKE,
-        nvswitch_port=Wire(bandwidth=300 * GB, lanes=12),
+        nvswitch_port=Wire(bandwidth=300 * GB, source="12 x NVLink 3", lanes=12),
         assumptions=(
             "p4d: PCIe is taken as generation 4; the 8 GT/s that its virtual machine shows are not",
         ),
@@ -174,11 +179,11 @@ FACTS = (
         pcie_switches=4,
         gpus_per_switch=2,
         nics_per_switch=1,
-        pcie=Wire(bandwidth=PCIE3_X16),
+        pcie=Wire(bandwidth=PCIE3_X16, source="PCIe 3 x16"),
         nic=NIC_100G,
         socket=SOCKET_BROADWELL,
         # Latency: TACCL's profile of an 8 x V100 host of this mesh.
-        nvlink=Wire(bandwidth=25 * GB, latency_seconds=0.3e-6),
+        nvlink=Wire(bandwidth=25 * GB, source="NVLink 2", latency_seconds=0.3e-6),
         mesh=(
             *((0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2)),
             *((2, 3, 2), (2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2)),
@@ -195,7 +200,7 @@ FACTS = (
         pcie_switches=2,
         gpus_per_switch=4,
         nics_per_switch=1,
-        pcie=Wire(bandwidth=PCIE4_X16),
+        pcie=Wire(bandwidth=PCIE4_X16, source="PCIe 4 x16"),
         nic=NIC_200G,
         socket=SOCKET_EPYC,
         assumptions=("pcie-gen4-8gpu: the GPU's product, memory and peak rates are not given",),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.design_facts import FACTS, GB, GpuFacts, HostFacts, Wire
 from service.core.topology.spec import DeviceSpec, LinkSpec
 
@@ -40,6 +40,8 @@ def _devices(facts: HostFacts) -> tuple[DeviceSpec, ...]:
                     rail=rail,
                     port_bytes_per_second=facts.nic.bandwidth,
                     port_effective_bytes_per_second=facts.nic.effective,
+                    port_origin=RateOrigin.PRODUCT,
+                    port_source=facts.nic.source,
                 )
             )
     switches = [
@@ -75,6 +77,8 @@ def _link(source: str, target: str, kind: LinkKind, wire: Wire, count: int = 1) 
         effective_bytes_per_second=wire.effective and wire.effective * count,
         latency_seconds=wire.latency_seconds,
         lanes=wire.lanes * count,
+        bandwidth_origin=RateOrigin.PRODUCT,
+        bandwidth_source=wire.source,
     )
 
 
@@ -112,7 +116,8 @@ def _links(facts: HostFacts) -> tuple[LinkSpec, ...]:
             bandwidth_bytes_per_second=facts.socket.links * facts.socket.link_rate,
             effective_bytes_per_second=facts.socket.effective,
             lanes=facts.socket.links,
-            bandwidth_assumed=True,
+            bandwidth_origin=RateOrigin.ASSUMED,
+            bandwidth_source=f"{facts.socket.links} x {facts.socket.words}",
         )
     )
     return tuple(links)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
-from service.core.topology.cluster import Cluster, Link, Vertex, VertexKind
+from service.core.topology.cluster import Cluster, Link, RateOrigin, Vertex, VertexKind
 from service.core.topology.designs import DESIGNS
 from service.core.topology.fabrics import FABRIC_PREFIXES, HostPorts, NicPort, build_fabric
 from service.core.topology.link_checks import link_faults
@@ -210,9 +210,10 @@ class _Assembly:
 
     def _check_port(self, device: DeviceSpec, path: Path) -> None:
         nominal, effective = device.port_bytes_per_second, device.port_effective_bytes_per_second
-        if effective is None:
-            return
-        if nominal is None or effective > nominal:
+        if device.port_origin is not RateOrigin.STATED and device.port_source is None:
+            detail = f"a rate that is {device.port_origin.value} names where it comes from"
+            self.refuse(FaultCode.MISSING_FIELD, (*path, "port_source"), detail)
+        if effective is not None and (nominal is None or effective > nominal):
             detail = "an effective port rate needs a nominal one that is at least as high"
             where = (*path, "port_effective_bytes_per_second")
             self.refuse(FaultCode.INCONSISTENT, where, detail)
@@ -279,6 +280,9 @@ class _Assembly:
 
     def _add_link(self, link: LinkSpec, source: str, target: str) -> None:
         measured = link.measured
+        shared = None
+        if link.duplex is Duplex.HALF:
+            shared = "<->".join(sorted((source, target)))
         for one, other in _directions(link, source, target):
             self.links[one, other] = Link(
                 source=one,
@@ -292,13 +296,15 @@ class _Assembly:
                 latency_floor_seconds=link.latency_floor_seconds,
                 latency_seconds=link.latency_seconds,
                 lanes=link.lanes,
-                bandwidth_assumed=link.bandwidth_assumed,
+                bandwidth_origin=link.bandwidth_origin,
+                bandwidth_source=link.bandwidth_source,
+                shared_capacity=shared,
             )
 
 
 def _directions(link: LinkSpec, source: str, target: str) -> Iterator[tuple[str, str]]:
     yield source, target
-    if link.duplex is Duplex.FULL:
+    if link.duplex is not Duplex.SIMPLEX:
         yield target, source
 
 
@@ -324,4 +330,6 @@ def _nic_ports(host: str, devices: tuple[DeviceSpec, ...]) -> Iterator[NicPort]:
                 rail=device.rail,
                 bytes_per_second=device.port_bytes_per_second,
                 effective_bytes_per_second=device.port_effective_bytes_per_second,
+                origin=device.port_origin,
+                source=device.port_source,
             )

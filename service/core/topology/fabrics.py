@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import fsum
 
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.spec import FabricSpec, LeafSpine, LinkSpec, RailOptimised, SwitchSpec
 
 __all__ = [
@@ -33,12 +33,17 @@ MAX_SPINES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class NicPort:
-    """A NIC as a fabric sees it: its full name, its rail and its line rates when known."""
+    """A NIC as a fabric sees it: its full name, its rail and its line rates when known.
+
+    `origin` and `source` say where the nominal line rate comes from.
+    """
 
     name: str
     rail: int
     bytes_per_second: float | None = None
     effective_bytes_per_second: float | None = None
+    origin: RateOrigin = RateOrigin.STATED
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,7 @@ def _join(
     for link in edge:
         fill[link.target].append(link.bandwidth_bytes_per_second)
     uplink = fabric.rates.uplink_bytes_per_second
+    origin, source = _uplink_origin(fabric, edge)
     if uplink is None and spines:
         # All leaves are the same product, so each has the uplinks that the fullest one needs.
         fullest = max((fsum(rates) for rates in fill.values()), default=0.0)
@@ -175,6 +181,8 @@ def _join(
             kind=LinkKind.FABRIC,
             bandwidth_bytes_per_second=uplink,
             latency_seconds=latency,
+            bandwidth_origin=origin,
+            bandwidth_source=source,
         )
         for leaf in leaves
         for spine in spines
@@ -184,6 +192,17 @@ def _join(
     return FabricParts((*leaves.values(), *spines), (*edge, *trunks), assumptions)
 
 
+def _uplink_origin(fabric: FabricSpec, edge: Sequence[LinkSpec]) -> tuple[RateOrigin, str | None]:
+    """Where the rate of a leaf to a spine comes from, and in words unless it is just stated."""
+    if fabric.rates.uplink_bytes_per_second is not None:
+        return RateOrigin.STATED, None
+    if fabric.rates.oversubscription_ratio is None:
+        return RateOrigin.ASSUMED, "leaves that are not oversubscribed"
+    if any(link.bandwidth_origin is RateOrigin.ASSUMED for link in edge):
+        return RateOrigin.ASSUMED, "the stated oversubscription of links whose rate is assumed"
+    return RateOrigin.STATED, "the stated oversubscription"
+
+
 def _edge_links(
     fabric: FabricSpec, plugs: Sequence[tuple[str, NicPort]], latency: float
 ) -> list[LinkSpec]:
@@ -191,10 +210,12 @@ def _edge_links(
     unknown: list[str] = []
     for leaf, nic in plugs:
         rate, effective = nic.bytes_per_second, nic.effective_bytes_per_second
+        origin, source = nic.origin, nic.source
         if fabric.rates.link_bytes_per_second is not None:
             # What was measured at the NIC's own rate says nothing about another one.
             effective = effective if rate == fabric.rates.link_bytes_per_second else None
             rate = fabric.rates.link_bytes_per_second
+            origin, source = RateOrigin.STATED, None
         if fabric.rates.link_effective_bytes_per_second is not None:
             effective = fabric.rates.link_effective_bytes_per_second
         if rate is None:
@@ -208,6 +229,8 @@ def _edge_links(
                 bandwidth_bytes_per_second=rate,
                 effective_bytes_per_second=effective,
                 latency_seconds=latency,
+                bandwidth_origin=origin,
+                bandwidth_source=source,
             )
         )
     faults = []

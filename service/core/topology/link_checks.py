@@ -1,6 +1,7 @@
 """What a single stated link can have wrong in itself."""
 
 from service.core.errors import Fault, FaultCode, Path
+from service.core.topology.cluster import RateOrigin
 from service.core.topology.spec import LinkSpec
 
 __all__ = ["MAX_BYTES_PER_SECOND", "MAX_LATENCY_SECONDS", "MIN_BYTES_PER_SECOND", "link_faults"]
@@ -15,7 +16,8 @@ def link_faults(link: LinkSpec) -> list[Fault]:
 
     Rates lie in [1, 1e15] bytes per second and latencies in [0, 1] seconds. Effective and measured
     rates are at most the nominal one, and a typical latency is at least the guaranteed floor: else
-    a prediction could lie below its bound.
+    a prediction could lie below its bound. A nominal rate that the caller does not simply state
+    names its source.
     """
     faults = []
 
@@ -39,6 +41,9 @@ def link_faults(link: LinkSpec) -> list[Fault]:
         elif rate > nominal:
             detail = f"the {what} rate is at most the nominal one ({nominal!r}); got {rate!r}"
             refuse(FaultCode.INCONSISTENT, where, detail)
+    if link.bandwidth_origin is not RateOrigin.STATED and link.bandwidth_source is None:
+        detail = f"a rate that is {link.bandwidth_origin.value} names where it comes from"
+        refuse(FaultCode.MISSING_FIELD, "bandwidth_source", detail)
     floor, latency = link.latency_floor_seconds, link.latency_seconds
     for field, seconds in (("latency_floor_seconds", floor), ("latency_seconds", latency)):
         if seconds is not None and not 0 <= seconds <= MAX_LATENCY_SECONDS:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 
 __all__ = [
     "AttachedHost",
@@ -30,15 +30,6 @@ __all__ = [
     "Reading",
     "TransferScope",
 ]
-
-
-class RateOrigin(StrEnum):
-    """How the nominal rate of a link came to be known."""
-
-    READ = "read"  # the file says it (a rate, or width and speed)
-    PRODUCT = "product"  # it follows from a product that the file or the caller names
-    STATED = "stated"  # the caller gave it for links of this kind
-    ASSUMED = "assumed"  # nobody said it; `source` says whose figure it is
 
 
 @dataclass(frozen=True, slots=True)

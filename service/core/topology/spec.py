@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 
 __all__ = [
     "ClusterSpec",
@@ -28,10 +28,13 @@ __all__ = [
 class Duplex(StrEnum):
     """How the two directions of a link relate.
 
-    `full` is two directed links of the stated rate each; `simplex` is source to target only.
+    `full` is two directed links of the stated rate each. `half` is two directed links that share
+    one capacity of the stated rate: what one carries the other can't. `simplex` is source to
+    target only.
     """
 
     FULL = "full"
+    HALF = "half"
     SIMPLEX = "simplex"
 
 
@@ -48,7 +51,8 @@ class MeasuredRate:
 class DeviceSpec:
     """A device or a switch inside a host, named within it (`gpu0`). Absent facts are unknown.
 
-    `port_bytes_per_second` is the line rate of a NIC; a fabric's links take it as theirs.
+    `port_bytes_per_second` is the line rate of a NIC; a fabric's links take it as theirs, with
+    where it comes from.
     """
 
     name: str
@@ -57,6 +61,8 @@ class DeviceSpec:
     rail: int | None = None
     port_bytes_per_second: float | None = None
     port_effective_bytes_per_second: float | None = None
+    port_origin: RateOrigin = RateOrigin.STATED
+    port_source: str | None = None
     memory_bytes: int | None = None
     memory_bytes_per_second: float | None = None
     peak_flops: Mapping[str, float] = field(default_factory=dict)
@@ -64,7 +70,11 @@ class DeviceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpec:
-    """A link between two named ends; `bandwidth_bytes_per_second` is that of all lanes together."""
+    """A link between two named ends; `bandwidth_bytes_per_second` is that of all lanes together.
+
+    `bandwidth_source` says in words where that rate comes from, and is there for every origin but
+    `stated`.
+    """
 
     source: str
     target: str
@@ -76,7 +86,8 @@ class LinkSpec:
     latency_seconds: float | None = None
     lanes: int = 1
     duplex: Duplex = Duplex.FULL
-    bandwidth_assumed: bool = False
+    bandwidth_origin: RateOrigin = RateOrigin.STATED
+    bandwidth_source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,71 +4,43 @@ Rates are nominal bytes per second in one direction unless the name says otherwi
 """
 
 import datetime
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from service.core.topology import spec
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.formats.documents.fields import or_none
+from service.formats.documents.topology_fabrics import (
+    LeafSpineDocument,
+    RailOptimisedDocument,
+    fabric_to_core,
+)
+from service.formats.documents.topology_fields import (
+    BytesPerSecond,
+    DeviceName,
+    DtypeName,
+    LatencySeconds,
+    LinkEnd,
+    Name,
+    Rail,
+    Text,
+    TopologyPart,
+)
 
 __all__ = [
     "DeviceDocument",
     "HostDocument",
-    "LeafSpineDocument",
     "LinkDocument",
     "MeasuredRateDocument",
-    "RailOptimisedDocument",
     "SwitchDocument",
     "TopologyDocument",
     "to_core",
 ]
 
-T = TypeVar("T")
 
-# `$` alone would let a final newline through in Python.
-_NAME = r"^[a-z][a-z0-9.-]{0,62}$(?!\n)"
-_DEVICE = r"^[a-z][a-z0-9_.-]{0,62}$(?!\n)"
-_END = r"^[a-z][a-z0-9.-]{0,66}(/[a-z][a-z0-9_.-]{0,62})?$(?!\n)"
-_TEXT = r"^[^\x00-\x1f\x7f]{1,200}$(?!\n)"
-
-Name = Annotated[str, Meta(pattern=_NAME, max_length=63)]
-DeviceName = Annotated[
-    str,
-    Meta(
-        pattern=_DEVICE,
-        max_length=63,
-        description="Name within the host; elsewhere the device is host/name.",
-        examples=["gpu0", "nic3"],
-    ),
-]
-LinkEnd = Annotated[
-    str,
-    Meta(
-        pattern=_END,
-        max_length=131,
-        description="A device as host/device, or a switch by name; in the links of a host, a"
-        " device by its name within the host.",
-        examples=["host0/nic3", "leaf0"],
-    ),
-]
-Text = Annotated[str, Meta(pattern=_TEXT, max_length=200)]
-BytesPerSecond = Annotated[
-    float,
-    Meta(ge=1, le=1e15, description="Bytes per second in one direction.", examples=[5e10]),
-]
-LatencySeconds = Annotated[float, Meta(ge=0, le=1, description="Seconds.", examples=[5e-7])]
-Rail = Annotated[int, Meta(ge=0, le=1023, description="Number of the rail.", examples=[0])]
-DtypeName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,15}$(?!\n)", max_length=16)]
-
-
-class _Document(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
-):
-    """What all parts of the document share; `kw_only` alone is not inherited."""
-
-
-class MeasuredRateDocument(_Document, frozen=True, kw_only=True):
+class MeasuredRateDocument(TopologyPart, frozen=True, kw_only=True):
     """An observed rate, by whom or what, and when."""
 
     value: BytesPerSecond
@@ -76,7 +48,7 @@ class MeasuredRateDocument(_Document, frozen=True, kw_only=True):
     date: Annotated[datetime.date, Meta(description="The day it was observed.")]
 
 
-class DeviceDocument(_Document, frozen=True, kw_only=True):
+class DeviceDocument(TopologyPart, frozen=True, kw_only=True):
     """A device or a switch inside a host. What is not given is unknown, never zero."""
 
     name: DeviceName
@@ -106,6 +78,20 @@ class DeviceDocument(_Document, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    port_origin: Annotated[
+        RateOrigin, Meta(description="How the line rate of a NIC came to be known.")
+    ] = RateOrigin.STATED
+    port_source: (
+        Annotated[
+            Text,
+            Meta(
+                description="Where the line rate comes from, in words; needed unless it is simply"
+                " stated.",
+                examples=["400 Gb/s port"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     memory_bytes: (
         Annotated[int, Meta(ge=1, le=2**53 - 1, description="Memory size in bytes.")] | UnsetType
     ) = UNSET
@@ -123,7 +109,7 @@ class DeviceDocument(_Document, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=dict)
 
 
-class LinkDocument(_Document, frozen=True, kw_only=True):
+class LinkDocument(TopologyPart, frozen=True, kw_only=True):
     """A link between two ends. Parallel cables of one pair are one link with `lanes`."""
 
     source: LinkEnd
@@ -136,6 +122,25 @@ class LinkDocument(_Document, frozen=True, kw_only=True):
             " the capacity that lower bounds use."
         ),
     ]
+    bandwidth_origin: Annotated[
+        RateOrigin,
+        Meta(
+            description="How the nominal rate came to be known: `stated` here, `read` from a file,"
+            " following from a `product`, or `assumed`. Bounds over assumed rates are said to hold"
+            " under the assumption only."
+        ),
+    ] = RateOrigin.STATED
+    bandwidth_source: (
+        Annotated[
+            Text,
+            Meta(
+                description="Where the nominal rate comes from, in words; needed unless it is"
+                " simply stated.",
+                examples=["ibnetdiscover: 4x NDR"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     effective_bytes_per_second: (
         Annotated[
             BytesPerSecond,
@@ -167,13 +172,13 @@ class LinkDocument(_Document, frozen=True, kw_only=True):
     duplex: Annotated[
         spec.Duplex,
         Meta(
-            description="`full`: both directions at the stated rate each; `simplex`: source to"
-            " target only."
+            description="`full`: both directions at the stated rate each; `half`: both"
+            " directions share the stated rate; `simplex`: source to target only."
         ),
     ] = spec.Duplex.FULL
 
 
-class HostDocument(_Document, frozen=True, kw_only=True):
+class HostDocument(TopologyPart, frozen=True, kw_only=True):
     """One host, or with `count` n of them named name0 to name{n-1}.
 
     Either `design` names a reference design, or `devices` and `links` list what is inside.
@@ -200,7 +205,7 @@ class HostDocument(_Document, frozen=True, kw_only=True):
     ] = ()
 
 
-class SwitchDocument(_Document, frozen=True, kw_only=True):
+class SwitchDocument(TopologyPart, frozen=True, kw_only=True):
     """A switch outside any host."""
 
     name: Annotated[Name, Meta(description="Name of the switch.", examples=["core-a"])]
@@ -210,80 +215,7 @@ class SwitchDocument(_Document, frozen=True, kw_only=True):
     rail: Annotated[Rail, Meta(description="The rail it serves.")] | UnsetType = UNSET
 
 
-class _FabricDocument(_Document, frozen=True, kw_only=True, tag_field="kind"):
-    """What both fabrics take."""
-
-    oversubscription_ratio: (
-        Annotated[
-            float,
-            Meta(
-                ge=1e-3,
-                le=1e6,
-                description="What the fullest leaf takes from its hosts over what it gives to its"
-                " spines; 1 when neither this nor the uplink rate is given.",
-                examples=[2.0],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    uplink_bytes_per_second: (
-        Annotated[
-            BytesPerSecond,
-            Meta(description="Nominal rate of one leaf to one spine, bytes per second."),
-        ]
-        | UnsetType
-    ) = UNSET
-    link_bytes_per_second: (
-        Annotated[
-            BytesPerSecond,
-            Meta(description="Nominal rate of a NIC to its leaf; the NIC's line rate if absent."),
-        ]
-        | UnsetType
-    ) = UNSET
-    link_effective_bytes_per_second: (
-        Annotated[BytesPerSecond, Meta(description="What a NIC to its leaf carries in practice.")]
-        | UnsetType
-    ) = UNSET
-    latency_seconds: (
-        Annotated[
-            LatencySeconds,
-            Meta(description="Typical latency in seconds of each link of the fabric."),
-        ]
-        | UnsetType
-    ) = UNSET
-
-
-class LeafSpineDocument(_FabricDocument, frozen=True, kw_only=True, tag="leaf_spine"):
-    """All NICs of consecutive hosts share leaf0, leaf1, ...; each leaf meets each spine."""
-
-    hosts_per_leaf: Annotated[
-        int, Meta(ge=1, le=4096, description="Consecutive hosts under one leaf.", examples=[4])
-    ]
-    spines: Annotated[
-        int,
-        Meta(ge=0, le=1024, description="Number of spines; 0 for a single leaf.", examples=[2]),
-    ]
-
-
-class RailOptimisedDocument(_FabricDocument, frozen=True, kw_only=True, tag="rail_optimised"):
-    """NIC i of every host goes to switch rail{i}; spines, when there are any, join the rails."""
-
-    hosts_per_leaf: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=4096,
-                description="Consecutive hosts that share rail switches (rail0-0, rail0-1, ...);"
-                " all hosts if absent.",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    spines: Annotated[int, Meta(ge=0, le=1024, description="Number of spines.")] = 0
-
-
-class TopologyDocument(_Document, frozen=True, kw_only=True):
+class TopologyDocument(TopologyPart, frozen=True, kw_only=True):
     """A cluster: hosts, switches and links as listed, and a fabric made from a few numbers."""
 
     hosts: Annotated[
@@ -320,19 +252,19 @@ def to_core(document: TopologyDocument) -> spec.ClusterSpec:
     return spec.ClusterSpec(
         hosts=tuple(_host(host) for host in document.hosts),
         switches=tuple(
-            spec.SwitchSpec(switch.name, VertexKind(switch.kind), _known(switch.rail))
+            spec.SwitchSpec(switch.name, VertexKind(switch.kind), or_none(switch.rail))
             for switch in document.switches
         ),
         links=tuple(_link(link) for link in document.links),
-        fabric=None if document.fabric is UNSET else _fabric(document.fabric),
+        fabric=None if document.fabric is UNSET else fabric_to_core(document.fabric),
     )
 
 
 def _host(host: HostDocument) -> spec.HostSpec:
     return spec.HostSpec(
         name=host.name,
-        count=_known(host.count),
-        design=_known(host.design),
+        count=or_none(host.count),
+        design=or_none(host.design),
         devices=tuple(_device(device) for device in host.devices),
         links=tuple(_link(link) for link in host.links),
     )
@@ -342,50 +274,33 @@ def _device(device: DeviceDocument) -> spec.DeviceSpec:
     return spec.DeviceSpec(
         name=device.name,
         kind=VertexKind(device.kind),
-        product=_known(device.product),
-        rail=_known(device.rail),
-        port_bytes_per_second=_known(device.port_bytes_per_second),
-        port_effective_bytes_per_second=_known(device.port_effective_bytes_per_second),
-        memory_bytes=_known(device.memory_bytes),
-        memory_bytes_per_second=_known(device.memory_bytes_per_second),
+        product=or_none(device.product),
+        rail=or_none(device.rail),
+        port_bytes_per_second=or_none(device.port_bytes_per_second),
+        port_effective_bytes_per_second=or_none(device.port_effective_bytes_per_second),
+        port_origin=device.port_origin,
+        port_source=or_none(device.port_source),
+        memory_bytes=or_none(device.memory_bytes),
+        memory_bytes_per_second=or_none(device.memory_bytes_per_second),
         peak_flops=dict(device.peak_flops),
     )
 
 
 def _link(link: LinkDocument) -> spec.LinkSpec:
-    measured = _known(link.measured_bytes_per_second)
+    measured = or_none(link.measured_bytes_per_second)
     return spec.LinkSpec(
         source=link.source,
         target=link.target,
         kind=link.kind,
         bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
-        effective_bytes_per_second=_known(link.effective_bytes_per_second),
+        effective_bytes_per_second=or_none(link.effective_bytes_per_second),
         measured=None
         if measured is None
         else spec.MeasuredRate(measured.value, measured.source, measured.date.isoformat()),
         latency_floor_seconds=link.latency_floor_seconds,
-        latency_seconds=_known(link.latency_seconds),
+        latency_seconds=or_none(link.latency_seconds),
         lanes=link.lanes,
         duplex=link.duplex,
+        bandwidth_origin=link.bandwidth_origin,
+        bandwidth_source=or_none(link.bandwidth_source),
     )
-
-
-def _fabric(fabric: LeafSpineDocument | RailOptimisedDocument) -> spec.FabricSpec:
-    rates = spec.FabricRates(
-        oversubscription_ratio=_known(fabric.oversubscription_ratio),
-        uplink_bytes_per_second=_known(fabric.uplink_bytes_per_second),
-        link_bytes_per_second=_known(fabric.link_bytes_per_second),
-        link_effective_bytes_per_second=_known(fabric.link_effective_bytes_per_second),
-        latency_seconds=_known(fabric.latency_seconds),
-    )
-    if isinstance(fabric, LeafSpineDocument):
-        return spec.LeafSpine(
-            hosts_per_leaf=fabric.hosts_per_leaf, spines=fabric.spines, rates=rates
-        )
-    return spec.RailOptimised(
-        hosts_per_leaf=_known(fabric.hosts_per_leaf), spines=fabric.spines, rates=rates
-    )
-
-
-def _known(value: T | UnsetType) -> T | None:
-    return None if value is UNSET else value

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from service.core.errors import FaultCode, InvalidInput, WorkBudgetExceeded
-from service.core.estimates.bounds import boundary_transfers
+from service.core.estimates.bounds import boundary_transfers, iteration_lower_bounds
 from service.core.estimates.cadence import plan_cadence
 from service.core.estimates.estimate import Estimate, estimate_plan
 from service.core.estimates.links import plan_links
@@ -114,6 +114,49 @@ def test_two_boundaries_share_the_port_of_the_device_between_them() -> None:
         "s->d2": 4 * MILLI,
         "d2->s": 4 * MILLI,
     }
+
+
+def half_duplex(world: Cluster) -> Cluster:
+    """The same world with each pair of opposed links sharing one capacity."""
+    return Cluster(
+        world.vertices,
+        {
+            ends: replace(link, shared_capacity="<->".join(sorted(ends)))
+            for ends, link in world.links.items()
+        },
+    )
+
+
+def test_opposed_messages_of_a_half_duplex_link_wait_for_each_other() -> None:
+    """Two stages on a star of 1 GB/s effective, 20 MB either way: 20 ms a message, work next to it
+    is nothing. One queue then has both ways of all microbatches, and takes twice as long."""
+    stages = [GivenStage(1e-6, 1e-6, boundary_bytes=20 * MEGA), GivenStage(1e-6, 1e-6)]
+    plan, both = plan_on(["d0", "d1"], stages, 64), 64 * 20 * MILLI
+    full, half = on(plan, star(2, 2e9)), on(plan, half_duplex(star(2, 2e9)))
+    assert [link.resource for link in half.links] == ["d0<->s", "d1<->s"]
+    assert link_busy(half.timeline).tolist() == [2 * both] * 2
+    assert link_busy(full.timeline).tolist() == [both] * 4
+    assert 2 * both <= half.timeline.makespan < 2.1 * both
+    assert both <= full.timeline.makespan < 1.1 * both
+    # At 2 GB/s nominal each of them takes half as long.
+    for simulated, least in ((full, both // 2), (half, both)):
+        bounds = {bound.name: bound for bound in iteration_lower_bounds(simulated)}
+        assert bounds["busiest_link"].picoseconds == least
+        assert plan_cadence(simulated).bound == least // 64
+    assert bounds["busiest_link"].witness.startswith("d0<->s carries ")
+
+
+def test_what_two_directions_of_one_capacity_take_differs_with_their_rates() -> None:
+    """Both ways cross d0 -> s -> d1; back at half the effective rate of the way there."""
+    world = half_duplex(star(2, 2e9))
+    slower = {
+        ends: replace(link, effective_bytes_per_second=5e8) if ends[0] > ends[1] else link
+        for ends, link in world.links.items()
+    }
+    stages = [GivenStage(1e-6, 1e-6, boundary_bytes=MEGA), GivenStage(1e-6, 1e-6)]
+    simulated = on(plan_on(["d0", "d1"], stages, 4), Cluster(world.vertices, slower))
+    # d0->s at 1 GB/s and s->d0 at 0.5 take 1 and 2 ms; s->d1 at 0.5 and d1->s at 1 likewise.
+    assert link_busy(simulated.timeline).tolist() == [4 * 3 * MILLI] * 2
 
 
 def test_replicas_queue_together_as_one_bundle() -> None:

@@ -14,7 +14,7 @@ from service.core.plans.plan import (
     Workload,
 )
 from service.core.profiles.profile import Measurement, Point, Profile, build_profile
-from service.core.topology.cluster import Cluster, Link, LinkKind, Vertex, VertexKind
+from service.core.topology.cluster import Cluster, Link, LinkKind, RateOrigin, Vertex, VertexKind
 
 FAST = 100e9
 SLOW = 10e9
@@ -48,7 +48,7 @@ def cluster(
                     effective_bytes_per_second=usable,
                     latency_floor_seconds=1e-6,
                     latency_seconds=latency_seconds,
-                    bandwidth_assumed=assumed,
+                    bandwidth_origin=RateOrigin.ASSUMED if assumed else RateOrigin.STATED,
                 )
             )
 

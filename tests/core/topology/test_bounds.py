@@ -21,6 +21,7 @@ from service.core.topology.paths import PathFinder, PhysicalPath
 from service.core.topology.spec import (
     ClusterSpec,
     DeviceSpec,
+    Duplex,
     FabricRates,
     HostSpec,
     LeafSpine,
@@ -131,6 +132,29 @@ def test_the_two_directions_do_not_compete() -> None:
     loads = link_loads(transfers(finder, there, back))
     assert loads.shared == ()
     assert loads.lower_bound_seconds == 1e9 / 12.5e9
+
+
+def half_duplex_pair() -> PathFinder:
+    """Two GPUs, each on a switch by a half-duplex link of 10 GB/s."""
+    gpus = tuple(DeviceSpec(name=f"gpu{i}", kind=VertexKind.GPU) for i in range(2))
+    switch = DeviceSpec(name="switch", kind=VertexKind.SWITCH)
+    joined = {"kind": LinkKind.OTHER, "bandwidth_bytes_per_second": 10e9, "duplex": Duplex.HALF}
+    links = tuple(LinkSpec(source=gpu.name, target="switch", **joined) for gpu in gpus)  # type: ignore[arg-type]
+    host = HostSpec(name="h", devices=(*gpus, switch), links=links)
+    return PathFinder(expand(ClusterSpec(hosts=(host,))).cluster)
+
+
+def test_opposed_transfers_over_a_half_duplex_link_add_up() -> None:
+    finder = half_duplex_pair()
+    there, back = ("h/gpu0", "h/gpu1", 3 * 10**9), ("h/gpu1", "h/gpu0", 10**9)
+    loads = link_loads(transfers(finder, there, back))
+    assert [(load.name, load.total_bytes, load.transfers) for load in loads.loads] == [
+        ("h/gpu0<->h/switch", 4 * 10**9, (0, 1)),
+        ("h/gpu1<->h/switch", 4 * 10**9, (0, 1)),
+    ]
+    assert loads.shared == loads.loads
+    assert loads.lower_bound_seconds == 4e9 / 10e9
+    assert link_loads(transfers(finder, there)).lower_bound_seconds == 3e9 / 10e9
 
 
 def test_nothing_to_send_is_bound_by_nothing() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import networkx as nx
 import pytest
 
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.designs import DESIGNS, HostDesign
 
 GB = 1e9
@@ -112,7 +112,9 @@ def test_a_design_is_whole(design: HostDesign) -> None:
         effective = link.effective_bytes_per_second
         assert effective is None or effective <= link.bandwidth_bytes_per_second
         assert link.latency_floor_seconds == 0
-        assert link.bandwidth_assumed == (link.kind is LinkKind.SOCKET)
+        assumed = link.bandwidth_origin is RateOrigin.ASSUMED
+        assert assumed == (link.kind is LinkKind.SOCKET)
+        assert link.bandwidth_source
 
 
 @pytest.mark.parametrize("design", DESIGNS.values(), ids=lambda design: design.name)

@@ -1,9 +1,11 @@
 """From a topology document to a cluster, or to all that is wrong with it."""
 
+from dataclasses import replace
+
 import pytest
 
 from service.core.errors import FaultCode, InvalidInput, Path
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.expand import MAX_HOSTS, expand
 from service.core.topology.spec import (
     ClusterSpec,
@@ -31,6 +33,10 @@ def link(source: str, target: str, rate: float = 1e9, **more: object) -> LinkSpe
         bandwidth_bytes_per_second=rate,
         **more,  # type: ignore[arg-type]
     )
+
+
+def half(source: str, target: str) -> LinkSpec:
+    return link(source, target, duplex=Duplex.HALF)
 
 
 def faults_of(spec: ClusterSpec) -> list[tuple[FaultCode, Path]]:
@@ -66,6 +72,61 @@ def test_a_link_is_two_directions_unless_simplex() -> None:
         ("s", "a/gpu0"): 5e9,
         ("s", "t"): 7e9,
     }
+
+
+def test_the_directions_of_a_half_duplex_link_share_its_capacity() -> None:
+    spec = ClusterSpec(
+        hosts=(HostSpec(name="h", count=2, devices=(GPU, NIC), links=(half("nic0", "gpu0"),)),),
+        switches=(SwitchSpec("s"),),
+        links=(link("h0/nic0", "s"), half("s", "h1/nic0")),
+    )
+    links = expand(spec).cluster.links
+    assert {pair: found.resource for pair, found in links.items()} == {
+        ("h0/nic0", "h0/gpu0"): "h0/gpu0<->h0/nic0",
+        ("h0/gpu0", "h0/nic0"): "h0/gpu0<->h0/nic0",
+        ("h1/nic0", "h1/gpu0"): "h1/gpu0<->h1/nic0",
+        ("h1/gpu0", "h1/nic0"): "h1/gpu0<->h1/nic0",
+        ("h0/nic0", "s"): "h0/nic0->s",
+        ("s", "h0/nic0"): "s->h0/nic0",
+        ("s", "h1/nic0"): "h1/nic0<->s",
+        ("h1/nic0", "s"): "h1/nic0<->s",
+    }
+    assert {found.bandwidth_bytes_per_second for found in links.values()} == {1e9}
+
+
+def test_where_rates_come_from_is_kept_and_goes_on_to_the_fabric() -> None:
+    port = replace(NIC, port_origin=RateOrigin.READ, port_source="a file")
+    slot = link("gpu0", "nic0", bandwidth_origin=RateOrigin.PRODUCT, bandwidth_source="PCIe 4 x16")
+    inside = (slot, link("gpu0", "nic1"))
+    devices = (GPU, port, replace(port, name="nic1", port_origin=RateOrigin.ASSUMED))
+    host = HostSpec(name="h", devices=devices, links=inside)
+
+    def origins(rates: FabricRates) -> dict[str, tuple[RateOrigin, str | None]]:
+        fabric = RailOptimised(spines=1, rates=rates)
+        links = expand(ClusterSpec(hosts=(host,), fabric=fabric)).cluster.links.values()
+        return {link.name: (link.bandwidth_origin, link.bandwidth_source) for link in links}
+
+    found = origins(FabricRates())
+    assert found["h/nic0->h/gpu0"] == (RateOrigin.PRODUCT, "PCIe 4 x16")
+    assert found["h/gpu0->h/nic1"] == (RateOrigin.STATED, None)
+    assert found["h/nic0->rail0"] == (RateOrigin.READ, "a file")
+    assert found["rail1->h/nic1"] == (RateOrigin.ASSUMED, "a file")
+    assumed = "leaves that are not oversubscribed"
+    assert found["rail0->spine0"] == (RateOrigin.ASSUMED, assumed)
+    on_assumed = origins(FabricRates(oversubscription_ratio=2))["rail0->spine0"]
+    assert on_assumed[0] is RateOrigin.ASSUMED
+    stated = origins(FabricRates(oversubscription_ratio=2, link_bytes_per_second=1e9))
+    assert stated["h/nic1->rail1"] == (RateOrigin.STATED, None)
+    assert stated["rail0->spine0"] == (RateOrigin.STATED, "the stated oversubscription")
+    given = origins(FabricRates(uplink_bytes_per_second=1e9))
+    assert given["rail0->spine0"] == (RateOrigin.STATED, None)
+
+
+def test_the_rate_of_a_port_names_where_it_comes_from() -> None:
+    port = replace(NIC, port_origin=RateOrigin.ASSUMED)
+    host = HostSpec(name="h", devices=(GPU, port), links=(link("gpu0", "nic0"),))
+    where = ("hosts", 0, "devices", 1, "port_source")
+    assert faults_of(ClusterSpec(hosts=(host,))) == [(FaultCode.MISSING_FIELD, where)]
 
 
 def test_all_that_a_link_says_is_kept() -> None:
@@ -240,6 +301,11 @@ def test_ends_in_what_is_broken_itself_are_not_reported_as_dangling() -> None:
             FaultCode.INCONSISTENT,
         ),
         (link("s", "t", lanes=0), ("lanes",), FaultCode.OUT_OF_RANGE),
+        (
+            link("s", "t", bandwidth_origin=RateOrigin.READ),
+            ("bandwidth_source",),
+            FaultCode.MISSING_FIELD,
+        ),
     ],
 )
 def test_a_link_at_fault(bad: LinkSpec, field: Path, code: FaultCode) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from service.core.errors import InvalidInput
 from service.core.topology import spec
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.expand import expand
 from service.formats.documents.topology import TopologyDocument, to_core
 
@@ -34,6 +34,8 @@ WHOLE: dict[str, Any] = {
                     "kind": "nic",
                     "port_bytes_per_second": 2.5e10,
                     "port_effective_bytes_per_second": 2.4e10,
+                    "port_origin": "product",
+                    "port_source": "200 Gb/s port",
                 },
             ],
             "links": [
@@ -53,6 +55,8 @@ WHOLE: dict[str, Any] = {
             "target": "core-a",
             "kind": "fabric",
             "bandwidth_bytes_per_second": 1e11,
+            "bandwidth_origin": "read",
+            "bandwidth_source": "a list of cables",
             "effective_bytes_per_second": 9e10,
             "measured_bytes_per_second": {"value": 8.5e10, "source": "us", "date": "2025-02-28"},
             "latency_floor_seconds": 1e-7,
@@ -121,6 +125,8 @@ def test_a_whole_document_keeps_everything() -> None:
                         kind=VertexKind.NIC,
                         port_bytes_per_second=2.5e10,
                         port_effective_bytes_per_second=2.4e10,
+                        port_origin=RateOrigin.PRODUCT,
+                        port_source="200 Gb/s port",
                     ),
                 ),
                 links=(
@@ -140,6 +146,8 @@ def test_a_whole_document_keeps_everything() -> None:
                 target="core-a",
                 kind=LinkKind.FABRIC,
                 bandwidth_bytes_per_second=1e11,
+                bandwidth_origin=RateOrigin.READ,
+                bandwidth_source="a list of cables",
                 effective_bytes_per_second=9e10,
                 measured=spec.MeasuredRate(8.5e10, "us", "2025-02-28"),
                 latency_floor_seconds=1e-7,
@@ -212,7 +220,10 @@ REFUSED: list[tuple[tuple[str | int, ...], object]] = [
     (("links", 0, "latency_seconds"), -1e-9),
     (("links", 0, "latency_floor_seconds"), 1.5),
     (("links", 0, "lanes"), 0),
-    (("links", 0, "duplex"), "half"),
+    (("links", 0, "duplex"), "quarter"),
+    (("links", 0, "bandwidth_origin"), "guessed"),
+    (("links", 0, "bandwidth_source"), ""),
+    (("hosts", 1, "devices", 1, "port_origin"), "guessed"),
     (("links", 0, "measured_bytes_per_second"), 1e9),
     (("links", 0, "measured_bytes_per_second", "date"), "28.2.2025"),
     (("links", 0, "measured_bytes_per_second", "source"), ""),
