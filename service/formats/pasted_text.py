@@ -10,11 +10,20 @@ from io import BytesIO
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.readings import LeftOut
 
-__all__ = ["MAX_FAULTS", "MAX_LEFT_OUT", "MAX_LINE_BYTES", "Findings", "lines_of", "shown"]
+__all__ = [
+    "MAX_FAULTS",
+    "MAX_LEFT_OUT",
+    "MAX_LINE_BYTES",
+    "MAX_NOTES",
+    "Findings",
+    "lines_of",
+    "shown",
+]
 
 # A broken file is told by its first faults; the rest follow from them as a rule.
 MAX_FAULTS = 100
 MAX_LEFT_OUT = 1000
+MAX_NOTES = 100
 MAX_LINE_BYTES = 2**20
 _SHOWN = 60
 
@@ -24,7 +33,8 @@ class Findings:
 
     def __init__(self) -> None:
         self.assumptions: list[str] = []
-        self.notes: list[str] = []
+        self._notes: list[str] = []
+        self._more_notes = 0
         self._faults: list[Fault] = []
         self._left_out: list[LeftOut] = []
         self._more_left_out = 0
@@ -52,6 +62,18 @@ class Findings:
             self._left_out.append(LeftOut(line, detail))
         else:
             self._more_left_out += 1
+
+    def note(self, text: str) -> None:
+        """Note what a person should know of what was found."""
+        if len(self._notes) < MAX_NOTES:
+            self._notes.append(text)
+        else:
+            self._more_notes += 1
+
+    def notes(self) -> tuple[str, ...]:
+        """What was noted; beyond `MAX_NOTES` only how much more."""
+        more = (f"and {self._more_notes} more such notes",) if self._more_notes else ()
+        return (*self._notes, *more)
 
     def left_out(self) -> tuple[LeftOut, ...]:
         """What was read over, in the order of lines; beyond `MAX_LEFT_OUT` only how many more."""

@@ -6,6 +6,7 @@ from service.formats.pasted_text import (
     MAX_FAULTS,
     MAX_LEFT_OUT,
     MAX_LINE_BYTES,
+    MAX_NOTES,
     Findings,
     lines_of,
     shown,
@@ -48,6 +49,13 @@ def test_what_is_left_out_is_told_by_line_and_counted_beyond_a_limit() -> None:
     assert told[0] == LeftOut(4, "no")
     assert told[-1] == LeftOut(MAX_LEFT_OUT + 3, "and 3 more such lines")
     assert len(told) == MAX_LEFT_OUT + 1
+
+
+def test_notes_are_counted_beyond_a_limit() -> None:
+    findings = Findings()
+    for number in range(MAX_NOTES + 2):
+        findings.note(str(number))
+    assert findings.notes()[MAX_NOTES - 1 :] == (str(MAX_NOTES - 1), "and 2 more such notes")
 
 
 def test_a_fault_of_the_whole_file_has_no_line() -> None:
