@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -55,6 +56,9 @@ logger = logging.getLogger("stagefare")
 MAX_BODY_BYTES = 2**20
 # Kernels release the interpreter lock; more threads than this only take turns away from requests.
 KERNEL_THREADS = 2
+# How long a thread that computes in Python may go on when the event loop wants its turn. A request
+# needs some ten turns, and Python's own 5 ms for each would be most of its time.
+SWITCH_SECONDS = 0.0005
 # Whoever asks whether the service is ready asks again soon, and gives up soon.
 READY_SECONDS = 2
 # Another version may migrate the database while this one runs. Looking costs a connection.
@@ -180,6 +184,7 @@ def create_app(
             await backend.executor.run(warm_up)
             warm.set()
             _settle_memory()
+            sys.setswitchinterval(SWITCH_SECONDS)
             yield
             app.is_stopping = True
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import threading
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from sqlalchemy.pool import QueuePool
 
 from service.app.errors import Overloaded
-from service.main import KernelExecutor, create_app
+from service.main import SWITCH_SECONDS, KernelExecutor, create_app
 from service.settings import read_settings
 from service.store.engine import create_engine
 from tests.api.clients import client_of
@@ -75,6 +76,15 @@ async def test_nothing_made_at_start_up_is_collected_again(tmp_path: Path) -> No
         assert gc.get_freeze_count() > 100_000
         assert gc.get_threshold() == (50_000, 20, 50)
     gc.set_threshold(*before)
+
+
+async def test_the_event_loop_does_not_wait_long_for_its_turn(tmp_path: Path) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    app = create_app(read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)}), database=FakeDatabase())
+    async with app.lifespan():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    sys.setswitchinterval(before)
 
 
 async def test_the_pool_opens_no_connection_beyond_those_it_keeps(database_url: str) -> None:

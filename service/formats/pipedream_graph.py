@@ -16,9 +16,15 @@ __all__ = ["MARK", "MAX_FAULTS", "MAX_LINKS", "LeftOut", "Node", "PipeDreamGraph
 # spells out each consumer's name, so a small file of long names could make a huge one.
 MAX_LINKS = 1_000_000
 MAX_LINK_CHARACTERS = 16 * 2**20
+# Outputs of all nodes together; only a few give a list of them.
+MAX_SIZES = 4 * MAX_LAYERS
+# A line is a node or an edge, and each edge is a use of a tensor at least.
+MAX_LINES = MAX_LAYERS + MAX_LINKS
 # A broken file is told by its first faults; the rest follow from them as a rule.
 MAX_FAULTS = 100
 MAX_LEFT_OUT = 1000
+# What a refusal repeats of a line.
+_SHOWN = 80
 
 MARK = " -- forward_compute_time="
 _KEYS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
@@ -89,12 +95,8 @@ def read_graph(content: bytes) -> PipeDreamGraph:
     reader.read(content)
     reader.link()
     order = reader.finish()
-    left_out = sorted(reader.left_out, key=lambda item: item.line)
-    if len(left_out) > MAX_LEFT_OUT:
-        more = f"and {len(left_out) - MAX_LEFT_OUT} more such lines"
-        left_out[MAX_LEFT_OUT:] = [LeftOut(left_out[MAX_LEFT_OUT].line, more)]
     return PipeDreamGraph(
-        {name: reader.nodes[name] for name in order}, reader.edges, tuple(left_out)
+        {name: reader.nodes[name] for name in order}, reader.edges, reader.left_out()
     )
 
 
@@ -104,48 +106,69 @@ class _Reader:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.edges = 0
-        self.left_out: list[LeftOut] = []
+        self._left_out: list[LeftOut] = []
+        self._more_repeated = 0
+        self._sizes = 0
         self._faults: list[Fault] = []
         self._pending: list[tuple[int, str, str]] = []
 
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """What was not taken over, by line, and how much more there is than can be shown."""
+        found = sorted(self._left_out, key=lambda item: item.line)
+        more = len(found) + self._more_repeated - MAX_LEFT_OUT
+        if more > 0:
+            text = f"and {more} more such lines"
+            found[MAX_LEFT_OUT:] = [LeftOut(found[MAX_LEFT_OUT].line, text)]
+        return tuple(found)
+
     def read(self, content: bytes) -> None:
+        lines = content.count(b"\n") + 1
+        if lines > MAX_LINES:
+            self._refuse_all(f"{lines} lines; at most {MAX_LINES}")
+            return
         for line, raw in enumerate(content.split(b"\n"), start=1):
-            if len(self._faults) > MAX_FAULTS:
-                return
             try:
-                text = raw.decode().rstrip("\r")
+                text = raw.decode().strip()
             except UnicodeDecodeError:
                 self._refuse(line, "is not UTF-8 text")
-                continue
-            if not text.strip():
-                continue
-            if "\0" in text:
-                self._refuse(line, "holds a NUL character")
-                continue
-            parts = text.strip().split(" -- ")
-            if len(parts) == 2 and MARK not in text:
-                self._pending.append((line, parts[0], parts[1]))
-            else:
-                self._node(line, parts)
+                text = ""
+            if text:
+                parts = text.split(" -- ")
+                if "\0" in text:
+                    self._refuse(line, "holds a NUL character")
+                elif len(parts) == 2 and MARK not in text:
+                    self._pending.append((line, parts[0], parts[1]))
+                    continue
+                else:
+                    self._node(line, parts)
             if len(self.nodes) > MAX_LAYERS:
                 self._refuse(line, f"is a node beyond the {MAX_LAYERS} that a model may have")
-                break
+            elif len(self._faults) <= MAX_FAULTS and self._sizes <= MAX_SIZES:
+                continue
+            # Edges may join nodes of the lines that are not read any more.
+            self._pending.clear()
+            return
 
     def link(self) -> None:
         """Join the nodes by the edges read, and check that element nodes find their element."""
+        nodes = self.nodes
         seen: set[tuple[str, str]] = set()
+        repeated = 0
         for line, source, target in self._pending:
             if len(self._faults) > MAX_FAULTS:
                 return
-            unknown = [name for name in (source, target) if name not in self.nodes]
-            if unknown:
-                names = " and ".join(repr(name) for name in unknown)
+            parent, child = nodes.get(source), nodes.get(target)
+            if parent is None or child is None:
+                unknown = [name for name in (source, target) if name not in nodes]
+                names = " and ".join(repr(name[:_SHOWN]) for name in unknown)
                 self._refuse(line, f"joins {names}, which no node line describes")
             elif (source, target) in seen:
-                self.left_out.append(LeftOut(line, f"edge {source} -- {target} stands there twice"))
+                repeated += 1
+                if repeated <= MAX_LEFT_OUT + 1:
+                    detail = f"edge {source} -- {target} stands there twice"
+                    self._left_out.append(LeftOut(line, detail))
             else:
                 seen.add((source, target))
-                parent, child = self.nodes[source], self.nodes[target]
                 parent.children.append(target)
                 child.parents.append(source)
                 element = child.element_of(parent)
@@ -153,20 +176,18 @@ class _Reader:
                     detail = f"takes element {element} of {source}, which has {len(parent.sizes)}"
                     self._refuse(child.line, detail)
         self.edges = len(seen)
-        sizes = sum(len(node.sizes) for node in self.nodes.values())
+        self._more_repeated = max(0, repeated - MAX_LEFT_OUT - 1)
         links = sum(len(node.sizes) * len(node.children) for node in self.nodes.values())
         characters = sum(
             len(node.sizes) * sum(map(len, node.children)) for node in self.nodes.values()
         )
-        if sizes > 4 * MAX_LAYERS or links > MAX_LINKS:
-            detail = f"{sizes} tensors with {links} uses; at most {4 * MAX_LAYERS} and {MAX_LINKS}"
-            self._faults.append(Fault(FaultCode.WORK_BUDGET, (), detail))
+        if links > MAX_LINKS:
+            self._refuse_all(f"{links} uses of tensors; at most {MAX_LINKS}")
         elif characters > MAX_LINK_CHARACTERS:
-            detail = (
-                f"the uses of {sizes} tensors name {characters} characters of nodes; at most "
+            self._refuse_all(
+                f"the uses of {self._sizes} tensors name {characters} characters of nodes; at most "
                 f"{MAX_LINK_CHARACTERS}"
             )
-            self._faults.append(Fault(FaultCode.WORK_BUDGET, (), detail))
 
     def finish(self) -> list[str]:
         """The execution order; raises what was found."""
@@ -195,9 +216,12 @@ class _Reader:
         fault = Fault(FaultCode.UNREADABLE, ("line", line), f"line {line} {detail}")
         self._faults.append(fault)
 
+    def _refuse_all(self, detail: str) -> None:
+        self._faults.append(Fault(FaultCode.WORK_BUDGET, (), detail))
+
     def _node(self, line: int, parts: Sequence[str]) -> None:
         if len(parts) > 3 and _STAGE.fullmatch(parts[-1]):
-            self.left_out.append(LeftOut(line, f"the stage it was put on: {parts[-1]}"))
+            self._left_out.append(LeftOut(line, f"the stage it was put on: {parts[-1]}"))
             parts = parts[:-1]
         if len(parts) < 3:
             self._refuse(line, "is neither `id -- text -- costs` nor `source -- target`")
@@ -206,10 +230,17 @@ class _Reader:
         values = dict(item.partition("=")[::2] for item in parts[-1].split(", "))
         missing = [key for key in _KEYS if key not in values]
         if missing or len(values) > len(_KEYS):
-            self._refuse(line, f"gives exactly {', '.join(_KEYS)}; here {', '.join(values)}")
+            here = ", ".join(values)[:_SHOWN]
+            self._refuse(line, f"gives exactly {', '.join(_KEYS)}; here {here}")
+            return
+        self._sizes += values["activation_size"].count(";") + 1
+        if self._sizes > MAX_SIZES:
+            self._refuse_all(f"more than {MAX_SIZES} tensors, of which line {line} is one too many")
             return
         if not _NAME.fullmatch(name):
-            self._refuse(line, f"names its node {name[:40]!r}: letters, digits and _ . / : - only")
+            self._refuse(
+                line, f"names its node {name[:_SHOWN]!r}: letters, digits and _ . / : - only"
+            )
             return
         if name in self.nodes:
             self._refuse(line, f"describes {name} again (first on line {self.nodes[name].line})")
@@ -241,19 +272,19 @@ class _Reader:
         if node.is_input and (node.forward_seconds or node.backward_seconds):
             seconds = node.forward_seconds + node.backward_seconds
             detail = f"{seconds.normalize():f} s of the loader at {text} are no layer cost"
-            self.left_out.append(LeftOut(line, detail))
+            self._left_out.append(LeftOut(line, detail))
 
 
 def _number(values: Mapping[str, str], key: str) -> Decimal:
     if not _NUMBER.fullmatch(values[key]):
-        raise ValueError(f"gives {key}={values[key][:40]!r}, which is no number of at least 0")
+        raise ValueError(f"gives {key}={values[key][:_SHOWN]!r}, which is no number of at least 0")
     return Decimal(values[key])
 
 
 def _whole(text: str, key: str) -> int:
     number = _number({key: text}, key)
     if number != int(number):
-        raise ValueError(f"gives {key}={text!r}, which is no whole number of bytes")
+        raise ValueError(f"gives {key}={text[:_SHOWN]!r}, which is no whole number of bytes")
     return int(number)
 
 

@@ -54,7 +54,9 @@ MAX_VALUES_TO_SEARCH = 8_000
 # Python refuses to read integers with more digits than this.
 MAX_INTEGER_DIGITS = 400
 
-# The escape of a NUL, and not of a backslash before "u0000".
+# The escape of a NUL, and not of a backslash before "u0000". Looking for the bytes alone is a
+# hundred times quicker than for the expression, which hardly any body has to be held against.
+_ESCAPE_OF_NUL = b"\\u0000"
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _CLOSE = {"Connection": "close"}
 _NO_NUL = "text holds no NUL character"
@@ -68,6 +70,8 @@ _FRACTIONAL = re.compile(
 _GOT_FLOAT = "got `float`"
 _END_OF_WHOLE = 2**53
 _NOT_A_BRACKET = bytes(set(range(256)) - set(b"[]{}"))
+# Bytes that are handled in one step. No other thread runs during a step, the event loop's included.
+_STEP_BYTES = 2**16
 _MESSAGE_PATH = re.compile(r" - at `\$(?P<path>.*)`$", re.DOTALL)
 _MESSAGE_PATH_PART = re.compile(r"\.(?P<field>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<index>\d+)\]")
 
@@ -139,7 +143,7 @@ def decode_json(body: bytes, type_: type[T]) -> T:
         raise _invalid_body(body, type_, str(error)) from error
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise _malformed(str(error)) from error
-    if _NUL.search(body) is not None:
+    if _ESCAPE_OF_NUL in body and _NUL.search(body) is not None:
         if _is_large(body):
             raise _first_of(_fault((), RequestFaultCode.NUL_CHARACTER, _NO_NUL))
         raise _invalid(list(_value_faults(_loose(body))))
@@ -203,12 +207,26 @@ def _refuse_deep_nesting(body: bytes) -> None:
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
     depth = 0
-    for bracket in JSON_STRING.sub(b"", body).translate(None, _NOT_A_BRACKET):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > MAX_DEPTH:
-            detail = f"the body nests deeper than {MAX_DEPTH} levels"
-            fault = ProblemError(pointer="", code=RequestFaultCode.TOO_DEEP, detail=detail)
-            raise Problem(problem_types.MALFORMED_BODY, detail, [fault])
+    for part in _outside_strings(body):
+        for bracket in part.translate(None, _NOT_A_BRACKET):
+            depth += 1 if bracket in b"[{" else -1
+            if depth > MAX_DEPTH:
+                detail = f"the body nests deeper than {MAX_DEPTH} levels"
+                fault = ProblemError(pointer="", code=RequestFaultCode.TOO_DEEP, detail=detail)
+                raise Problem(problem_types.MALFORMED_BODY, detail, [fault])
+
+
+def _outside_strings(body: bytes) -> Iterator[bytes]:
+    """What stands outside the strings of a JSON body, in parts."""
+    is_inside, left = False, b""
+    for start in range(0, len(body), _STEP_BYTES):
+        part = left + body[start : start + _STEP_BYTES]
+        # The first half of an escape waits for the other one.
+        is_split = (len(part) - len(part.rstrip(b"\\"))) % 2
+        part, left = (part[:-1], part[-1:]) if is_split else (part, b"")
+        pieces = part.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield b"".join(pieces[is_inside::2])
+        is_inside ^= len(pieces) % 2 == 0
 
 
 def _invalid_body(body: bytes, type_: Any, message: str) -> Problem:

@@ -9,13 +9,14 @@ from service.core.errors import FaultCode
 from service.core.models.cuts import SkipRouting
 from service.core.plans.plan import Degrees, Partition, Plan, ResolvedPlan, Schedule, Workload
 from service.core.plans.resolve import resolve
+from service.formats import pipedream_graph
 from service.formats.documents import model as model_document
 from service.formats.documents import profile as profile_document
 from service.formats.documents.canonical import canonical_bytes
 from service.formats.documents.model import ModelDocument
 from service.formats.documents.profile import ProfileDocument
 from service.formats.pipedream import PipeDreamImport, looks_like_pipedream, read_pipedream
-from service.formats.pipedream_graph import MAX_FAULTS
+from service.formats.pipedream_graph import MAX_FAULTS, MAX_LEFT_OUT, MAX_SIZES
 from tests.core.refusals import refusal_text, refusals
 
 SMALL = (Path(__file__).parent / "fixtures" / "two-branches.graph.txt").read_bytes()
@@ -209,6 +210,54 @@ def test_every_fault_is_told_and_their_number_is_bounded() -> None:
         (FaultCode.UNREADABLE, ("line", 22)),
     ]
     assert len(refusals(lambda: read(b"x\n" * 100_000))) == MAX_FAULTS + 1
+
+
+def test_edges_that_are_repeated_without_end_are_counted_and_not_listed() -> None:
+    edge = b"\n\tnode8 -- node9"
+    found = read(SMALL + edge * (MAX_LEFT_OUT + 500))
+    assert len(found.left_out) == MAX_LEFT_OUT + 1
+    listed, more = found.left_out[-2:]
+    assert listed.detail == "edge node8 -- node9 stands there twice"
+    before = len(read().left_out)
+    assert more.detail == f"and {before + 500} more such lines"
+    assert more.line == listed.line + 1
+
+
+def test_a_file_has_so_many_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = SMALL.count(b"\n") + 1
+    monkeypatch.setattr(pipedream_graph, "MAX_LINES", lines)
+    assert read() == read(SMALL)
+    assert refusals(lambda: read(SMALL + b"\n")) == [(FaultCode.WORK_BUDGET, ())]
+    assert f"{lines + 1} lines; at most {lines}" in refusal_text(lambda: read(SMALL + b"\n"))
+
+
+def test_sizes_are_counted_before_they_are_read() -> None:
+    """A list of what are no sizes, on the line that has one too many."""
+    head = (
+        f"n -- m\nn -- x -- {COSTS}activation_size=[{'1; ' * (MAX_SIZES - 2)}1], parameter_size=0\n"
+    )
+    lines = (
+        f"m -- x -- {COSTS}activation_size={size}, parameter_size=0" for size in ("1", "[x;x]")
+    )
+    fits, is_beyond = (head + line for line in lines)
+    assert read(fits.encode()).read.tensors == MAX_SIZES
+    assert refusals(lambda: read(is_beyond.encode())) == [(FaultCode.WORK_BUDGET, ())]
+    assert "line 3" in refusal_text(lambda: read(is_beyond.encode()))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "n -- " + "m" * 10**6,
+        "n -- x -- " + ", ".join(f"k{number}=1" for number in range(10**5)),
+        "n" * 10**6 + f" -- x -- {COSTS}{SIZES}",
+        f"n -- x -- {COSTS}activation_size={'x' * 10**6}, parameter_size=0",
+        f"n -- x -- {COSTS}activation_size=0.{'1' * 9}, parameter_size=0",
+    ],
+    ids=["edge", "costs", "name", "size", "fraction"],
+)
+def test_a_refusal_is_short_whatever_it_refuses(line: str) -> None:
+    assert len(refusal_text(lambda: read(line.encode()))) < 400
 
 
 def test_inputs_alone_have_no_cost() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from service.web import strict_json
 from service.web.problem_types import INVALID_BODY, MALFORMED_BODY
 from service.web.problems import MAX_LISTED_FAULTS, Problem
 from service.web.repeated_keys import object_of, repeated_keys, repeats_a_key
@@ -405,6 +406,32 @@ def test_whether_a_key_stands_twice_agrees_with_reading_slowly(text: str) -> Non
     # One inside an entry that a later one replaced has no place any more, but then that one has.
     found = list(repeated_keys(json.loads(text, object_pairs_hook=object_of)))
     assert bool(found) == expected
+
+
+def levels(value: Any) -> int:
+    """How deep a JSON value nests."""
+    inner = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(levels, inner), default=0)
+
+
+marks = st.text('[]{}"\\,:ua0', max_size=12)
+marked = st.recursive(
+    marks, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(marks, inner, max_size=3)
+)
+
+
+@given(value=marked, step_bytes=st.integers(1, 40))
+def test_depth_is_counted_outside_strings_wherever_a_step_ends(value: Any, step_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict_json, "MAX_DEPTH", 2)
+        patch.setattr(strict_json, "_STEP_BYTES", step_bytes)
+        body = json.dumps(value).encode()
+        if levels(value) <= 2:
+            assert decode_json(body, object) == value
+        else:
+            assert pointers(refused(body)) == {"": "too_deep"}
 
 
 names = st.sampled_from(["seconds", "counts", "route", "name", "plan", "note", "kind", "lanes"])

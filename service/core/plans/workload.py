@@ -2,12 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from service.core.amounts import Amount, SizeClasses, combine
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.plans.plan import ActivationChange, Degrees, GivenStage, Plan
 
 __all__ = ["Batch", "given_lists", "lengths_differ", "resolve_batch", "size_classes"]
+
+# Looked at for every stage of every plan, so what belongs to the type is found once.
+_NAMES = {of: tuple(each.name for each in fields(of)) for of in (GivenStage, ActivationChange)}
+_NAMED = {of: (names, attrgetter(*names)) for of, names in _NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,8 @@ def lengths_differ(plan: Plan) -> bool:
 
 
 def _fields(of: GivenStage | ActivationChange) -> Iterator[tuple[str, object]]:
-    return ((field.name, getattr(of, field.name)) for field in fields(of))
+    names, values = _NAMED[type(of)]
+    return zip(names, values(of), strict=True)
 
 
 def _list_faults(plan: Plan) -> list[Fault]:
