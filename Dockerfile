@@ -8,16 +8,23 @@
 FROM python:3.11.14-slim-bookworm AS build
 WORKDIR /build
 COPY requirements/runtime.txt requirements/
-RUN python -m venv /opt/stagefare \
-    && /opt/stagefare/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes \
-       --only-binary :all: --requirement requirements/runtime.txt
+# Everything is fetched here and checked against its hash; from here on nothing reaches for the network.
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip download --no-cache-dir --disable-pip-version-check --require-hashes \
+       --only-binary :all: --dest /wheels --requirement requirements/runtime.txt \
+    && /opt/build/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes \
+       --no-index -f /wheels --requirement requirements/runtime.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY service service
 COPY migrations migrations
 COPY openapi openapi
 COPY examples examples
-RUN /opt/stagefare/bin/pip install --no-cache-dir --disable-pip-version-check --no-index --no-deps \
-    --no-build-isolation .
+# What the project needs to run goes into an environment of its own: no pip, no build backend.
+RUN /opt/build/bin/pip wheel --no-cache-dir --disable-pip-version-check --no-index --no-deps \
+       --no-build-isolation --wheel-dir /wheels . \
+    && python -m venv --without-pip /opt/stagefare \
+    && /opt/build/bin/pip --python /opt/stagefare/bin/python install --no-cache-dir \
+       --disable-pip-version-check --no-index -f /wheels /wheels/stagefare-*.whl
 
 FROM python:3.11.14-slim-bookworm
 RUN groupadd --gid 10001 stagefare \

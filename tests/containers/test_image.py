@@ -69,14 +69,38 @@ def test_base_images_are_pinned_and_the_same() -> None:
     assert all(PINNED.fullmatch(image) for image in images)
 
 
+def pip_commands() -> list[list[str]]:
+    """The words of every call of pip, in order."""
+    parts = [part.split() for line in arguments("RUN") for part in line.split("&&")]
+    return [words for words in parts if words[0].endswith("/pip")]
+
+
 def test_what_is_installed_is_pinned_by_hash_and_needs_no_compiler() -> None:
-    (pinned, own) = [line for line in arguments("RUN") if "/pip install" in line]
-    assert "--require-hashes" in pinned
-    assert "--only-binary :all:" in pinned
-    for flag in ("--no-index", "--no-deps", "--no-build-isolation"):
-        assert flag in own
+    fetch, *others = pip_commands()
+    assert fetch[1] == "download"
+    assert {"--require-hashes", "--only-binary"} <= set(fetch)
+    # Nothing but the first reaches for the network.
+    assert others
+    assert all("--no-index" in words for words in others)
     assert not [
         line for line in arguments("RUN") if re.search(r"\b(apt|apk|gcc|curl|wget)\b", line)
+    ]
+
+
+def test_the_image_has_no_pip_and_no_build_backend() -> None:
+    *_, final = pip_commands()
+    # By the requirements of the project alone, into an environment that pip is not part of.
+    assert final[1:3] == ["--python", "/opt/stagefare/bin/python"]
+    assert "--requirement" not in final
+    (environment,) = [
+        part.split()
+        for line in arguments("RUN")
+        for part in line.split("&&")
+        if part.endswith("/opt/stagefare ")
+    ]
+    assert "--without-pip" in environment
+    assert [line for line in arguments("COPY") if line.startswith("--from")] == [
+        "--from=build /opt/stagefare /opt/stagefare"
     ]
 
 
