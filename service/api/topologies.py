@@ -13,6 +13,7 @@ from service.api.documents import DocumentReference, document_router
 from service.api.injection import InjectedServices
 from service.api.schemas.documents import Page
 from service.api.schemas.topologies import DeviceEntry, LinkEntry, device_entry, link_entry
+from service.api.topology_paths import find_paths
 from service.app import documents
 from service.app.apart import run_apart
 from service.app.documents import version_tag
@@ -122,4 +123,6 @@ async def _page(
     return json_response(Page.of([entry(part) for _, part in parts], following), headers=headers)
 
 
-topologies = document_router(DocumentKind.TOPOLOGY, "two-dgx-h100", [list_devices, list_links])
+topologies = document_router(
+    DocumentKind.TOPOLOGY, "two-dgx-h100", [list_devices, list_links, find_paths]
+)

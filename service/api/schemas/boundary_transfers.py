@@ -1,12 +1,13 @@
 """Wire types of the boundary transfers: what crosses each cut, on which path, and how long."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
+from service.api.schemas.physical_paths import PathOut, or_unset, path_fields
 from service.api.schemas.ranges import (
     BytesRanges,
     SecondsRanges,
@@ -29,46 +30,14 @@ __all__ = [
     "BoundaryOut",
     "BoundaryTransfers",
     "BoundaryTransfersAnswer",
-    "Hop",
     "PairDirection",
     "PairOut",
-    "PathOut",
     "TensorOut",
     "boundary_transfers_terms",
 ]
 
-T = TypeVar("T")
 Unset = msgspec.UnsetType
 SpreadOf = Callable[[Amount | None], Spread | None]
-
-
-class Hop(msgspec.Struct, kw_only=True, frozen=True):
-    """One directed link of a path."""
-
-    source: str
-    target: str
-    kind: Annotated[str, Meta(description="nvlink, pcie, host_bridge, socket, network, fabric")]
-    bandwidth_bytes_per_second: Annotated[float, Meta(gt=0, description="Nominal, this direction.")]
-
-
-class PathOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """The pinned physical path between two devices."""
-
-    hops: list[Hop]
-    bottleneck: Annotated[
-        str | Unset, Meta(description="The narrowest link; absent on an empty path.")
-    ] = msgspec.UNSET
-    bandwidth_bytes_per_second: Annotated[
-        float | Unset, Meta(description="Nominal, of the bottleneck: what bounds use.")
-    ] = msgspec.UNSET
-    effective_bytes_per_second: Annotated[
-        float | Unset, Meta(description="What predictions use; nominal where nothing is measured.")
-    ] = msgspec.UNSET
-    latency_floor_seconds: Annotated[float, Meta(ge=0, description="Guaranteed; used in bounds.")]
-    latency_seconds: Annotated[float, Meta(ge=0, description="Typical; used in predictions.")]
-    equal_cost_alternatives: Annotated[
-        int, Meta(ge=0, description="Other allowed paths of equal distance and bandwidth.")
-    ]
 
 
 class PairDirection(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -292,8 +261,8 @@ def _pair(pair: RankPair, spread: SpreadOf, *, backward: bool) -> PairOut:
     return PairOut(
         source_rank=pair.source_rank,
         target_rank=pair.target_rank,
-        source_device=_or_unset(pair.source_device),
-        target_device=_or_unset(pair.target_device),
+        source_device=or_unset(pair.source_device),
+        target_device=or_unset(pair.target_device),
         forward=_pair_direction(
             pair.forward_path, pair.forward_bound_picoseconds, pair.forward_picoseconds, spread
         ),
@@ -310,34 +279,8 @@ def _pair_direction(
 ) -> PairDirection:
     times = {"lower_bound_seconds": spread(bound), "transfer_seconds": spread(predicted)}
     return PairDirection(
-        path=_path(path),
+        path=msgspec.UNSET if path is None else PathOut(**path_fields(path)),
         lower_bound_seconds=mean_seconds(times["lower_bound_seconds"]),
         transfer_seconds=mean_seconds(times["transfer_seconds"]),
         seconds_ranges=seconds_ranges(**times),
     )
-
-
-def _path(path: PhysicalPath | None) -> PathOut | Unset:
-    if path is None:
-        return msgspec.UNSET
-    return PathOut(
-        hops=[
-            Hop(
-                source=link.source,
-                target=link.target,
-                kind=link.kind.value,
-                bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
-            )
-            for link in path.links
-        ],
-        bottleneck=msgspec.UNSET if path.bottleneck is None else path.bottleneck.name,
-        bandwidth_bytes_per_second=_or_unset(path.bandwidth_bytes_per_second),
-        effective_bytes_per_second=_or_unset(path.effective_bytes_per_second),
-        latency_floor_seconds=path.latency_floor_seconds,
-        latency_seconds=path.latency_seconds,
-        equal_cost_alternatives=path.equal_cost_alternatives,
-    )
-
-
-def _or_unset(value: T | None) -> T | Unset:
-    return msgspec.UNSET if value is None else value

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
 
 from service.core.amounts import Amount, SizeClasses, at_class, combine, largest
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
@@ -19,7 +18,7 @@ from service.core.plans.plan import (
 from service.core.schedules.shape import Placement as StagePlacement
 from service.core.topology.bounds import transfer_lower_bound_seconds, transfer_prediction_seconds
 from service.core.topology.cluster import Cluster
-from service.core.topology.paths import PathFinder, PhysicalPath
+from service.core.topology.paths import PathFinder, PhysicalPath, path_finder
 from service.core.units import MAX_SECONDS, PICOSECONDS_PER_SECOND, to_seconds
 
 __all__ = ["MAX_PRICED_SIZES", "MAX_RANK_PAIRS", "PathCounts", "price"]
@@ -40,12 +39,6 @@ class PathCounts:
     with_assumed_bandwidth: int = 0
     given_below_assumed_bound: int = 0
     unreachable: list[RankPair] = field(default_factory=list)
-
-
-@lru_cache(maxsize=16)
-def _path_finder(cluster: Cluster) -> PathFinder:
-    # A cluster compares by identity; whoever keeps one for many plans finds its paths once.
-    return PathFinder(cluster)
 
 
 def price(
@@ -73,7 +66,7 @@ def price(
         detail = f"{pairs} rank pairs over all boundaries; at most {MAX_RANK_PAIRS} are priced"
         raise InvalidInput([Fault(FaultCode.WORK_BUDGET, ("parallelism",), detail)])
     _check_sizes(payloads, sizes, len(stage_ranks), replicas)
-    finder = None if cluster is None else _path_finder(cluster)
+    finder = None if cluster is None else path_finder(cluster)
     counts = PathCounts()
     faults: list[Fault] = []
     boundaries = tuple(

@@ -15,18 +15,22 @@ the pinned one has
 docs/decisions/0003-physical-path.md tells why.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import islice, pairwise
 from math import fsum
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.cluster import Cluster, Link
 from service.core.topology.routing import Router
 
-__all__ = ["PathFinder", "PhysicalPath"]
+__all__ = ["PathFinder", "PhysicalPath", "joined", "path_finder"]
 
 # Pairs that a finder remembers before it starts afresh.
 _MAX_REMEMBERED_PAIRS = 65_536
+# And those whose alternatives it remembers.
+_MAX_REMEMBERED_ALTERNATIVES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class PathFinder:
         self._links = cluster.links
         self._router = Router(cluster)
         self._known: dict[tuple[str, str], PhysicalPath | None] = {}
+        self._alternatives: dict[tuple[str, str, int], tuple[PhysicalPath, ...]] = {}
 
     def path(self, source: str, target: str) -> PhysicalPath | None:
         """The pinned path, or None when no allowed path exists.
@@ -84,6 +89,50 @@ class PathFinder:
                 self._known = {}
             self._known[pair] = self._find(source, target)
         return self._known[pair]
+
+    def gpus_beside(self, name: str) -> tuple[str, ...]:
+        """The GPUs of the host of a vertex, by name; none for a switch outside hosts."""
+        router = self._router
+        return tuple(router.names[gpu] for gpu in router.gpus_beside(router.number[name]))
+
+    def links_searched(self, pairs: Iterable[tuple[str, str]]) -> int:
+        """How many links finding these pairs looks at, at most; the names are in the cluster."""
+        number = self._router.number
+        return self._router.links_searched(
+            (number[source], number[target]) for source, target in pairs if source != target
+        )
+
+    def equal_cost_paths(self, source: str, target: str, limit: int) -> tuple[PhysicalPath, ...]:
+        """Up to `limit` other allowed paths of the pinned path's distance and bandwidth.
+
+        In the order of the names of their vertices. Raises as `path` does.
+        """
+        question = source, target, limit
+        if question not in self._alternatives:
+            if len(self._alternatives) >= _MAX_REMEMBERED_ALTERNATIVES:
+                self._alternatives = {}
+            self._alternatives[question] = self._find_alternatives(source, target, limit)
+        return self._alternatives[question]
+
+    def _find_alternatives(self, source: str, target: str, limit: int) -> tuple[PhysicalPath, ...]:
+        pinned = self.path(source, target)
+        if pinned is None or pinned.equal_cost_alternatives == 0:
+            return ()
+        numbers, names = self._router.number, self._router.names
+        # One more than asked for: the pinned one may be among them.
+        every = islice(self._router.equals(numbers[source], numbers[target]), limit + 1)
+        listed = (tuple(names[vertex] for vertex in path) for path in every)
+        others = [vertices for vertices in listed if vertices != pinned.vertices]
+        return tuple(
+            _describe(
+                source,
+                target,
+                tuple(self._links[hop] for hop in pairwise(vertices)),
+                pinned.distance,
+                pinned.equal_cost_alternatives,
+            )
+            for vertices in others[:limit]
+        )
 
     def _find(self, source: str, target: str) -> PhysicalPath | None:
         numbers = self._router.number
@@ -102,6 +151,26 @@ class PathFinder:
         names = [self._router.names[vertex] for vertex in route.vertices]
         links = tuple(self._links[hop] for hop in pairwise(names))
         return _describe(source, target, links, route.distance, route.alternatives)
+
+
+@lru_cache(maxsize=16)
+def path_finder(cluster: Cluster) -> PathFinder:
+    """The finder of a cluster, which all who ask for the same object share.
+
+    A cluster compares by identity; whoever keeps one finds the paths that were found before.
+    """
+    return PathFinder(cluster)
+
+
+def joined(parts: Sequence[PhysicalPath]) -> PhysicalPath:
+    """Paths that follow each other as one; the last one's alternatives are those of the whole."""
+    return _describe(
+        parts[0].source,
+        parts[-1].target,
+        tuple(link for part in parts for link in part.links),
+        sum(part.distance for part in parts),
+        parts[-1].equal_cost_alternatives,
+    )
 
 
 def _describe(

@@ -4,13 +4,14 @@ docs/decisions/0003-physical-path.md has the rule and its reasons; `service.core
 says it in short.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 from types import MappingProxyType
 
 from service.core.topology.cluster import Cluster, LinkKind, Vertex, VertexKind
+from service.core.topology.ways_on import Leg, follow, walk
 
 __all__ = [
     "MAX_COUNTED_PATHS",
@@ -62,18 +63,6 @@ class _Arc:
 
 
 _Arcs = Mapping[int, Sequence[_Arc]]
-_Onward = Mapping[int, Sequence[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Leg:
-    """From one anchor (a vertex in a host, or an end) to the next, over switches between them.
-
-    `choices` has the equally good next vertices of the leg's start and of each switch, in order.
-    """
-
-    end: int
-    choices: _Onward
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +71,20 @@ class _Found:
 
     source: int
     target: int
-    legs: tuple[_Leg, ...]
+    legs: tuple[Leg, ...]
     distance: int
     alternatives: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The shortest and widest paths: their distance, and where they go on from each vertex.
+
+    `onward` lists the vertices from the target to the source.
+    """
+
+    distance: int
+    onward: Mapping[int, Sequence[int]]
 
 
 class Router:
@@ -127,7 +127,19 @@ class Router:
         self._entering: Sequence[_Arcs] = entering
         self._first_alike = self._like_hosts()
         self._destination = self._number_destinations()
+        self._links_of_a_search = self._most_links()
         self._known: dict[Hashable, _Found | None] = {}
+
+    def gpus_beside(self, vertex: int) -> tuple[int, ...]:
+        """The GPUs of a vertex's host, itself included if it is one; none outside hosts."""
+        host = self._host[vertex]
+        if host == _FABRIC:
+            return ()
+        return tuple(member for member in self._members[host] if self._is_gpu[member])
+
+    def links_searched(self, pairs: Iterable[tuple[int, int]]) -> int:
+        """How many links finding these pairs looks at, at most, when none is known yet."""
+        return len({self._likeness(*pair) for pair in pairs}) * self._links_of_a_search
 
     def route(self, source: int, target: int) -> Route | None:
         """The pinned route between two different vertices; None when no allowed path exists."""
@@ -177,6 +189,16 @@ class Router:
         ]
         return order, *ends
 
+    def _most_links(self) -> int:
+        """The links between switches, and those of two hosts with as many as any has."""
+        outside, of_host = 0, [0] * len(self._members)
+        for host, leaving, entering in zip(self._host, self._leaving, self._entering, strict=True):
+            if host == _FABRIC:
+                outside += len(leaving.get(_FABRIC, ()))
+                continue
+            of_host[host] += sum(map(len, leaving.values())) + len(entering.get(_FABRIC, ()))
+        return outside + 2 * max(of_host, default=0)
+
     def _like_hosts(self) -> list[int]:
         """For each host the first one that is wired as it is."""
         first: dict[Hashable, int] = {}
@@ -209,43 +231,68 @@ class Router:
         in_order = sorted(reached, key=lambda vertex: (reached[vertex], vertex))
         return {vertex: number for number, vertex in enumerate(in_order)}
 
-    def _find(self, source: int, target: int) -> _Found | None:
+    def equals(self, source: int, target: int) -> Iterator[tuple[int, ...]]:
+        """All allowed paths of least distance and widest bottleneck, in the order of their numbers.
+
+        The pinned path is one of them; none when the ends are the same or no path is allowed. What
+        is between the ends is found anew at each call.
+        """
+        for hosts in () if source == target else self._views(source, target):
+            found = self._best(source, target, hosts)
+            if found is not None:
+                onward = {near: sorted(far) for near, far in found.onward.items()}
+                yield from walk(onward, source, target)
+                return
+
+    def _views(self, source: int, target: int) -> Iterator[tuple[int, ...]]:
+        """The hosts whose vertices a path may pass; the first view that has a path is used."""
         ends = self._host[source], self._host[target]
         if ends[0] == ends[1] != _FABRIC:
-            inside = self._search(source, target, (ends[0],))
-            if inside is not None:
-                return inside
-        return self._search(source, target, tuple(dict.fromkeys((_FABRIC, *ends))))
+            yield (ends[0],)
+        yield tuple(dict.fromkeys((_FABRIC, *ends)))
 
-    def _search(self, source: int, target: int, hosts: tuple[int, ...]) -> _Found | None:
-        """The best paths through vertices of `hosts` only."""
+    def _find(self, source: int, target: int) -> _Found | None:
+        for hosts in self._views(source, target):
+            found = self._search(source, target, hosts)
+            if found is not None:
+                return found
+        return None
+
+    def _best(self, source: int, target: int, hosts: tuple[int, ...]) -> _Best | None:
+        """The shortest and widest paths through vertices of `hosts` only."""
         reached = self._distances(source, target, hosts)
         if target not in reached:
             return None
-        onward = self._shortest(reached, target, hosts)
-        target_first = sorted(onward, key=reached.__getitem__, reverse=True)
-
+        shortest = self._shortest(reached, target, hosts)
+        target_first = sorted(shortest, key=reached.__getitem__, reverse=True)
         width = {target: inf}
         for vertex in target_first:
-            width[vertex] = max(min(arc.bandwidth, width[arc.far]) for arc in onward[vertex])
+            width[vertex] = max(min(arc.bandwidth, width[arc.far]) for arc in shortest[vertex])
         widest = width[source]
-
-        foreign, count, best = {target: 0}, {target: 1}, {}
-        for vertex in target_first:
-            if width[vertex] < widest:
-                continue
-            wide = [
+        onward = {
+            vertex: [
                 arc.far
-                for arc in onward[vertex]
+                for arc in shortest[vertex]
                 if arc.bandwidth >= widest and width[arc.far] >= widest
             ]
+            for vertex in target_first
+            if width[vertex] >= widest
+        }
+        return _Best(reached[target], onward)
+
+    def _search(self, source: int, target: int, hosts: tuple[int, ...]) -> _Found | None:
+        """Of the shortest and widest paths through vertices of `hosts` those to be pinned."""
+        found = self._best(source, target, hosts)
+        if found is None:
+            return None
+        foreign, count, best = {target: 0}, {target: 1}, {}
+        for vertex, wide in found.onward.items():
             least = min(foreign[far] for far in wide)
             foreign[vertex] = least + self._foreign(vertex, source, target)
             count[vertex] = min(sum(count[far] for far in wide), MAX_COUNTED_PATHS + 1)
             best[vertex] = [far for far in wide if foreign[far] == least]
-
-        legs = tuple(self._legs(best, source, target))
-        return _Found(source, target, legs, reached[target], count[source] - 1)
+        legs = tuple(follow(best, source, target, lambda vertex: self._host[vertex] != _FABRIC))
+        return _Found(source, target, legs, found.distance, count[source] - 1)
 
     def _distances(self, source: int, target: int, hosts: tuple[int, ...]) -> dict[int, int]:
         """Dijkstra's distances from `source`, final for all vertices nearer than `target`."""
@@ -287,37 +334,6 @@ class Router:
                         seen.add(arc.far)
                         waiting.append(arc.far)
         return onward
-
-    def _legs(self, best: _Onward, source: int, target: int) -> Iterator[_Leg]:
-        """Anchor by anchor, always to the next one of least name; between them all that is best."""
-        vertex = source
-        while vertex != target:
-            before: dict[int, list[int]] = {}
-            waiting = [vertex]
-            while waiting:
-                near = waiting.pop()
-                for far in best[near]:
-                    if far not in before and self._host[far] == _FABRIC and far != target:
-                        waiting.append(far)
-                    before.setdefault(far, []).append(near)
-            anchors = [far for far in before if self._host[far] != _FABRIC or far == target]
-            # A switch has no place in the sequence of names, so a path that ends there is first.
-            end = min(anchors, key=lambda far: (self._host[far] != _FABRIC, far))
-            choices: dict[int, list[int]] = {}
-            waiting = [end]
-            while waiting:
-                far = waiting.pop()
-                for near in before[far]:
-                    if near not in choices and near != vertex:
-                        waiting.append(near)
-                    choices.setdefault(near, []).append(far)
-            # Switches by name, then the way straight to the leg's end.
-            ordered = {
-                near: tuple(sorted(far, key=lambda one: (one == end, one)))
-                for near, far in choices.items()
-            }
-            yield _Leg(end, ordered)
-            vertex = end
 
     def _foreign(self, vertex: int, source: int, target: int) -> int:
         """How many of the ends in a NIC's host are paired with another rail than the NIC's."""

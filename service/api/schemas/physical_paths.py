@@ -1,0 +1,68 @@
+"""Wire types of physical paths."""
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from service.core.topology.paths import PhysicalPath
+
+__all__ = ["Hop", "PathOut", "or_unset", "path_fields"]
+
+T = TypeVar("T")
+Unset = msgspec.UnsetType
+
+
+class Hop(msgspec.Struct, kw_only=True, frozen=True):
+    """One directed link of a path."""
+
+    source: str
+    target: str
+    kind: Annotated[str, Meta(description="nvlink, pcie, host_bridge, socket, network, fabric")]
+    bandwidth_bytes_per_second: Annotated[float, Meta(gt=0, description="Nominal, this direction.")]
+
+
+class PathOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A physical path between two devices."""
+
+    hops: list[Hop]
+    bottleneck: Annotated[
+        str | Unset, Meta(description="The narrowest link; absent on an empty path.")
+    ] = msgspec.UNSET
+    bandwidth_bytes_per_second: Annotated[
+        float | Unset, Meta(description="Nominal, of the bottleneck: what bounds use.")
+    ] = msgspec.UNSET
+    effective_bytes_per_second: Annotated[
+        float | Unset, Meta(description="What predictions use; nominal where nothing is measured.")
+    ] = msgspec.UNSET
+    latency_floor_seconds: Annotated[float, Meta(ge=0, description="Guaranteed; used in bounds.")]
+    latency_seconds: Annotated[float, Meta(ge=0, description="Typical; used in predictions.")]
+    equal_cost_alternatives: Annotated[
+        int, Meta(ge=0, description="Other allowed paths of equal distance and bandwidth.")
+    ]
+
+
+def path_fields(path: PhysicalPath) -> dict[str, Any]:
+    """The fields of a `PathOut`."""
+    return {
+        "hops": [
+            Hop(
+                source=link.source,
+                target=link.target,
+                kind=link.kind.value,
+                bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
+            )
+            for link in path.links
+        ],
+        "bottleneck": msgspec.UNSET if path.bottleneck is None else path.bottleneck.name,
+        "bandwidth_bytes_per_second": or_unset(path.bandwidth_bytes_per_second),
+        "effective_bytes_per_second": or_unset(path.effective_bytes_per_second),
+        "latency_floor_seconds": path.latency_floor_seconds,
+        "latency_seconds": path.latency_seconds,
+        "equal_cost_alternatives": path.equal_cost_alternatives,
+    }
+
+
+def or_unset(value: T | None) -> T | Unset:
+    """The value, or what leaves its field out."""
+    return msgspec.UNSET if value is None else value
