@@ -19,6 +19,17 @@ class DeviceEntry(Struct, kw_only=True, frozen=True):
     host: Annotated[str, Meta(description="Absent for switches of the fabric")] | UnsetType = UNSET
     product: Annotated[str, Meta(description="Product name")] | UnsetType = UNSET
     rail: Annotated[int, Meta(ge=0, description="Number of its rail")] | UnsetType = UNSET
+    port: (
+        Annotated[str, Meta(description="Its port; functions of one port share the line")]
+        | UnsetType
+    ) = UNSET
+    card: (
+        Annotated[str, Meta(description="Its card; devices of one card share its connection")]
+        | UnsetType
+    ) = UNSET
+    slot: Annotated[str, Meta(description="Its slot; devices of one slot share it")] | UnsetType = (
+        UNSET
+    )
     memory_bytes: Annotated[int, Meta(ge=1, description="Memory in bytes")] | UnsetType = UNSET
     memory_bytes_per_second: (
         Annotated[float, Meta(gt=0, description="Memory bandwidth, bytes per second")] | UnsetType
@@ -76,6 +87,9 @@ def device_entry(vertex: Vertex) -> DeviceEntry:
         host=_known(vertex.host),
         product=_known(vertex.product),
         rail=_known(vertex.rail),
+        port=_known(vertex.port),
+        card=_known(vertex.card),
+        slot=_known(vertex.slot),
         memory_bytes=_known(vertex.memory_bytes),
         memory_bytes_per_second=_known(vertex.memory_bytes_per_second),
         peak_flops=dict(vertex.peak_flops) if vertex.peak_flops else UNSET,

@@ -46,7 +46,9 @@ class Vertex:
     """A device or a switch. `host` is absent for switches of the fabric.
 
     `rail` is the rail of a NIC or a rail switch; on a GPU it is the rail of the NIC that the host's
-    wiring pairs with it. `port_bytes_per_second` is the nominal line rate of a NIC's port.
+    wiring pairs with it. `port_bytes_per_second` is the nominal line rate of a NIC's port. `port`,
+    `card` and `slot` are names within the host of what a device shares with others of the same
+    name: the line of a port, the connection of a card or of a slot to the host.
     """
 
     name: str
@@ -55,6 +57,9 @@ class Vertex:
     product: str | None = None
     rail: int | None = None
     port_bytes_per_second: float | None = None
+    port: str | None = None
+    card: str | None = None
+    slot: str | None = None
     memory_bytes: int | None = None
     memory_bytes_per_second: float | None = None
     peak_flops: Mapping[str, float] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.topology.capacities import device_group_faults, shared_capacity
 from service.core.topology.cluster import Cluster, Link, RateOrigin, Vertex, VertexKind
 from service.core.topology.designs import DESIGNS
 from service.core.topology.fabrics import FABRIC_PREFIXES, HostPorts, NicPort, build_fabric
@@ -95,14 +96,18 @@ def _inside(host: HostSpec) -> tuple[tuple[DeviceSpec, ...], tuple[LinkSpec, ...
 
 
 def _with_rails(devices: tuple[DeviceSpec, ...]) -> Iterator[DeviceSpec]:
-    """The devices; a NIC whose rail is not said is on the rail of its place among the NICs."""
-    position = 0
+    """The devices; a NIC whose rail is not said is on the rail of its place among the NICs.
+
+    Functions of one port have one place.
+    """
+    places: dict[str, int] = {}
     for device in devices:
         if device.kind is not VertexKind.NIC:
             yield device
             continue
-        yield device if device.rail is not None else replace(device, rail=position)
-        position += 1
+        port = device.name if device.port is None else device.port
+        place = places.setdefault(port, len(places))
+        yield device if device.rail is not None else replace(device, rail=place)
 
 
 def _names(host: HostSpec) -> Iterator[str]:
@@ -137,6 +142,8 @@ class _Assembly:
     faults: list[Fault] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
     ports: list[HostPorts] = field(default_factory=list)
+    # The nominal rate of each capacity that links share, by its name.
+    capacities: dict[str, float] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
     # Ends that can't be looked up because what should have made them is at fault itself.
     broken_hosts: set[str] = field(default_factory=set)
@@ -160,8 +167,9 @@ class _Assembly:
                 continue
             for device in devices:
                 self.vertices[f"{name}/{device.name}"] = _vertex(name, device)
-            for link in links:
-                self._add_link(link, f"{name}/{link.source}", f"{name}/{link.target}")
+            for index, link in enumerate(links):
+                ends = f"{name}/{link.source}", f"{name}/{link.target}"
+                self._add_link(link, *ends, ("hosts", number, "links", index))
             self.ports.append(HostPorts(name, tuple(_nic_ports(name, devices))))
         if host.design is not None and host.design in DESIGNS:
             self.assumptions += [
@@ -194,6 +202,8 @@ class _Assembly:
                 self.refuse(FaultCode.DUPLICATE_NAME, where, detail)
             names.add(device.name)
             self._check_port(device, (*path, "devices", index))
+        groups = device_group_faults(host.devices)
+        self.faults += [fault.under(*path, "devices") for fault in groups]
         pairs: set[tuple[str, str]] = set()
         for index, link in enumerate(host.links):
             where = (*path, "links", index)
@@ -239,7 +249,7 @@ class _Assembly:
             # A clash is the listed switch's to solve: the names of a fabric are fixed.
             self.add_switch(switch, ("fabric",))
         for link in parts.links:
-            self._add_link(link, link.source, link.target)
+            self._add_link(link, link.source, link.target, ("fabric",))
         self.assumptions += parts.assumptions
 
     def add_stated_link(self, number: int, link: LinkSpec) -> None:
@@ -269,7 +279,7 @@ class _Assembly:
             if pair in self.links:
                 self._refuse_second_link(pair, path)
                 return
-        self._add_link(link, link.source, link.target)
+        self._add_link(link, link.source, link.target, path)
 
     def _refuse_second_link(self, pair: tuple[str, str], path: Path) -> None:
         detail = (
@@ -278,34 +288,53 @@ class _Assembly:
         )
         self.refuse(FaultCode.DUPLICATE_NAME, path, detail)
 
-    def _add_link(self, link: LinkSpec, source: str, target: str) -> None:
-        measured = link.measured
-        shared = None
-        if link.duplex is Duplex.HALF:
-            shared = "<->".join(sorted((source, target)))
+    def _add_link(self, link: LinkSpec, source: str, target: str, path: Path) -> None:
+        way = link
         for one, other in _directions(link, source, target):
-            self.links[one, other] = Link(
-                source=one,
-                target=other,
-                kind=link.kind,
-                bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
-                effective_bytes_per_second=link.effective_bytes_per_second,
-                measured_bytes_per_second=measured.bytes_per_second if measured else None,
-                measured_source=measured.source if measured else None,
-                measured_date=measured.date if measured else None,
-                latency_floor_seconds=link.latency_floor_seconds,
-                latency_seconds=link.latency_seconds,
-                lanes=link.lanes,
-                bandwidth_origin=link.bandwidth_origin,
-                bandwidth_source=link.bandwidth_source,
-                shared_capacity=shared,
+            half = link.duplex is Duplex.HALF
+            ends = self.vertices[one], self.vertices[other]
+            shared = shared_capacity(link.kind, *ends, half=half)
+            if shared is not None:
+                self._check_shared(shared, way.bandwidth_bytes_per_second, path)
+            self.links[one, other] = _directed(way, one, other, shared)
+            way = link if link.reverse is None else link.backward()
+
+    def _check_shared(self, name: str, rate: float, path: Path) -> None:
+        """One capacity has one nominal rate; a fault of like hosts is told once."""
+        first = self.capacities.setdefault(name, rate)
+        where = (*path, "bandwidth_bytes_per_second")
+        if rate != first and all(fault.path != where for fault in self.faults):
+            detail = (
+                f"the links that share the capacity of {name} have one nominal rate; got {rate!r}"
+                f" here and {first!r} on an earlier one"
             )
+            self.refuse(FaultCode.INCONSISTENT, where, detail)
 
 
 def _directions(link: LinkSpec, source: str, target: str) -> Iterator[tuple[str, str]]:
     yield source, target
     if link.duplex is not Duplex.SIMPLEX:
         yield target, source
+
+
+def _directed(link: LinkSpec, source: str, target: str, shared: str | None) -> Link:
+    measured = link.measured
+    return Link(
+        source=source,
+        target=target,
+        kind=link.kind,
+        bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
+        effective_bytes_per_second=link.effective_bytes_per_second,
+        measured_bytes_per_second=measured.bytes_per_second if measured else None,
+        measured_source=measured.source if measured else None,
+        measured_date=measured.date if measured else None,
+        latency_floor_seconds=link.latency_floor_seconds,
+        latency_seconds=link.latency_seconds,
+        lanes=link.lanes,
+        bandwidth_origin=link.bandwidth_origin,
+        bandwidth_source=link.bandwidth_source,
+        shared_capacity=shared,
+    )
 
 
 def _vertex(host: str, device: DeviceSpec) -> Vertex:
@@ -316,6 +345,9 @@ def _vertex(host: str, device: DeviceSpec) -> Vertex:
         product=device.product,
         rail=device.rail,
         port_bytes_per_second=device.port_bytes_per_second,
+        port=device.port,
+        card=device.card,
+        slot=device.slot,
         memory_bytes=device.memory_bytes,
         memory_bytes_per_second=device.memory_bytes_per_second,
         peak_flops=device.peak_flops,

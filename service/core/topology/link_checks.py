@@ -2,7 +2,7 @@
 
 from service.core.errors import Fault, FaultCode, Path
 from service.core.topology.cluster import RateOrigin
-from service.core.topology.spec import LinkSpec
+from service.core.topology.spec import Duplex, LinkSpec
 
 __all__ = ["MAX_BYTES_PER_SECOND", "MAX_LATENCY_SECONDS", "MIN_BYTES_PER_SECOND", "link_faults"]
 
@@ -12,13 +12,45 @@ MAX_LATENCY_SECONDS = 1.0
 
 
 def link_faults(link: LinkSpec) -> list[Fault]:
-    """Every fault of `link` by itself, with paths relative to it.
+    """Every fault of `link` by itself, both ways, with paths relative to it.
 
     Rates lie in [1, 1e15] bytes per second and latencies in [0, 1] seconds. Effective and measured
     rates are at most the nominal one, and a typical latency is at least the guaranteed floor: else
     a prediction could lie below its bound. A nominal rate that the caller does not simply state
-    names its source.
+    names its source. The directions of a half-duplex link have one nominal rate.
     """
+    faults = _faults_of_direction(link)
+    if link.lanes < 1:
+        detail = f"a link has at least one lane; got {link.lanes}"
+        faults.append(Fault(FaultCode.OUT_OF_RANGE, ("lanes",), detail))
+    if link.source == link.target:
+        detail = f"a link joins two different ends; both are {link.source!r}"
+        faults.append(Fault(FaultCode.INCONSISTENT, ("target",), detail))
+    if link.reverse is None:
+        return faults
+    if link.duplex is Duplex.SIMPLEX:
+        detail = "a simplex link has no reverse direction: leave this out, or the duplex"
+        faults.append(Fault(FaultCode.INCONSISTENT, ("reverse",), detail))
+        return faults
+    # What the reverse direction takes over from the other one is told there.
+    known = {(fault.path, fault.detail) for fault in faults}
+    faults += [
+        fault.under("reverse")
+        for fault in _faults_of_direction(link.backward())
+        if (fault.path, fault.detail) not in known
+    ]
+    nominal = link.reverse.bandwidth_bytes_per_second
+    if link.duplex is Duplex.HALF and nominal not in (None, link.bandwidth_bytes_per_second):
+        detail = (
+            "the directions of a half-duplex link share one nominal rate"
+            f" ({link.bandwidth_bytes_per_second!r}); got {nominal!r}"
+        )
+        where = ("reverse", "bandwidth_bytes_per_second")
+        faults.append(Fault(FaultCode.INCONSISTENT, where, detail))
+    return faults
+
+
+def _faults_of_direction(link: LinkSpec) -> list[Fault]:
     faults = []
 
     def refuse(code: FaultCode, where: str | Path, detail: str) -> None:
@@ -52,9 +84,4 @@ def link_faults(link: LinkSpec) -> list[Fault]:
     if latency is not None and latency < floor:
         detail = f"a typical latency is at least the guaranteed floor ({floor!r}); got {latency!r}"
         refuse(FaultCode.INCONSISTENT, "latency_seconds", detail)
-    if link.lanes < 1:
-        refuse(FaultCode.OUT_OF_RANGE, "lanes", f"a link has at least one lane; got {link.lanes}")
-    if link.source == link.target:
-        detail = f"a link joins two different ends; both are {link.source!r}"
-        refuse(FaultCode.INCONSISTENT, "target", detail)
     return faults

@@ -5,7 +5,7 @@ second in one direction and nominal unless the name says otherwise.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
@@ -21,6 +21,7 @@ __all__ = [
     "LinkSpec",
     "MeasuredRate",
     "RailOptimised",
+    "ReverseSpec",
     "SwitchSpec",
 ]
 
@@ -52,7 +53,9 @@ class DeviceSpec:
     """A device or a switch inside a host, named within it (`gpu0`). Absent facts are unknown.
 
     `port_bytes_per_second` is the line rate of a NIC; a fabric's links take it as theirs, with
-    where it comes from.
+    where it comes from. Devices that name the same `port` (functions of one NIC port) share its
+    line; those of one `card` share its connection to the host, or one for each `slot` where the
+    card or several cards have any. Without a `card` or `slot` functions of one port share that too.
     """
 
     name: str
@@ -63,9 +66,25 @@ class DeviceSpec:
     port_effective_bytes_per_second: float | None = None
     port_origin: RateOrigin = RateOrigin.STATED
     port_source: str | None = None
+    port: str | None = None
+    card: str | None = None
+    slot: str | None = None
     memory_bytes: int | None = None
     memory_bytes_per_second: float | None = None
     peak_flops: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReverseSpec:
+    """What is different from target to source; all that is None is as from source to target."""
+
+    bandwidth_bytes_per_second: float | None = None
+    bandwidth_origin: RateOrigin | None = None
+    bandwidth_source: str | None = None
+    effective_bytes_per_second: float | None = None
+    measured: MeasuredRate | None = None
+    latency_floor_seconds: float | None = None
+    latency_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +92,8 @@ class LinkSpec:
     """A link between two named ends; `bandwidth_bytes_per_second` is that of all lanes together.
 
     `bandwidth_source` says in words where that rate comes from, and is there for every origin but
-    `stated`.
+    `stated`. Where something is known of one direction and not of the other, two simplex links say
+    so; `reverse` can only replace.
     """
 
     source: str
@@ -88,6 +108,16 @@ class LinkSpec:
     duplex: Duplex = Duplex.FULL
     bandwidth_origin: RateOrigin = RateOrigin.STATED
     bandwidth_source: str | None = None
+    reverse: ReverseSpec | None = None
+
+    def backward(self) -> "LinkSpec":
+        """The way from target to source, as a link of its own."""
+        different = {}
+        if self.reverse is not None:
+            given = ((each.name, getattr(self.reverse, each.name)) for each in fields(ReverseSpec))
+            different = {name: value for name, value in given if value is not None}
+        swapped = replace(self, source=self.target, target=self.source, reverse=None)
+        return replace(swapped, **different)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,13 @@
 Rates are nominal bytes per second in one direction unless the name says otherwise.
 """
 
-import datetime
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from service.core.topology import spec
-from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.core.topology.cluster import RateOrigin, VertexKind
 from service.formats.documents.fields import or_none
 from service.formats.documents.topology_fabrics import (
     LeafSpineDocument,
@@ -21,31 +20,20 @@ from service.formats.documents.topology_fields import (
     BytesPerSecond,
     DeviceName,
     DtypeName,
-    LatencySeconds,
-    LinkEnd,
     Name,
     Rail,
     Text,
     TopologyPart,
 )
+from service.formats.documents.topology_links import LinkDocument, link_to_core
 
 __all__ = [
     "DeviceDocument",
     "HostDocument",
-    "LinkDocument",
-    "MeasuredRateDocument",
     "SwitchDocument",
     "TopologyDocument",
     "to_core",
 ]
-
-
-class MeasuredRateDocument(TopologyPart, frozen=True, kw_only=True):
-    """An observed rate, by whom or what, and when."""
-
-    value: BytesPerSecond
-    source: Annotated[Text, Meta(description="The tool or person.", examples=["nccl-tests"])]
-    date: Annotated[datetime.date, Meta(description="The day it was observed.")]
 
 
 class DeviceDocument(TopologyPart, frozen=True, kw_only=True):
@@ -92,6 +80,39 @@ class DeviceDocument(TopologyPart, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    port: (
+        Annotated[
+            DeviceName,
+            Meta(
+                description="The port of a NIC, for functions that share one (VF and PF): they"
+                " share its line, and its connection to the host.",
+                examples=["port0"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    card: (
+        Annotated[
+            DeviceName,
+            Meta(
+                description="The card that the device is on: the devices of one card share its"
+                " connection to the host.",
+                examples=["card0"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    slot: (
+        Annotated[
+            DeviceName,
+            Meta(
+                description="The slot that connects the device, where a card has several or"
+                " several cards have one: the devices of one slot share it.",
+                examples=["slot0"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     memory_bytes: (
         Annotated[int, Meta(ge=1, le=2**53 - 1, description="Memory size in bytes.")] | UnsetType
     ) = UNSET
@@ -107,75 +128,6 @@ class DeviceDocument(TopologyPart, frozen=True, kw_only=True):
             examples=[{"bf16": 989.5e12}],
         ),
     ] = msgspec.field(default_factory=dict)
-
-
-class LinkDocument(TopologyPart, frozen=True, kw_only=True):
-    """A link between two ends. Parallel cables of one pair are one link with `lanes`."""
-
-    source: LinkEnd
-    target: LinkEnd
-    kind: Annotated[LinkKind, Meta(description="What the link is; it decides how near it is.")]
-    bandwidth_bytes_per_second: Annotated[
-        BytesPerSecond,
-        Meta(
-            description="Nominal rate of all lanes together in one direction, bytes per second:"
-            " the capacity that lower bounds use."
-        ),
-    ]
-    bandwidth_origin: Annotated[
-        RateOrigin,
-        Meta(
-            description="How the nominal rate came to be known: `stated` here, `read` from a file,"
-            " following from a `product`, or `assumed`. Bounds over assumed rates are said to hold"
-            " under the assumption only."
-        ),
-    ] = RateOrigin.STATED
-    bandwidth_source: (
-        Annotated[
-            Text,
-            Meta(
-                description="Where the nominal rate comes from, in words; needed unless it is"
-                " simply stated.",
-                examples=["ibnetdiscover: 4x NDR"],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    effective_bytes_per_second: (
-        Annotated[
-            BytesPerSecond,
-            Meta(description="What the link carries in practice, at most nominal: predictions."),
-        ]
-        | UnsetType
-    ) = UNSET
-    measured_bytes_per_second: (
-        Annotated[
-            MeasuredRateDocument,
-            Meta(description="An observation, at most nominal; kept beside the other two."),
-        ]
-        | UnsetType
-    ) = UNSET
-    latency_floor_seconds: Annotated[
-        LatencySeconds,
-        Meta(description="Guaranteed latency in seconds, which lower bounds count; 0 if unknown."),
-    ] = 0.0
-    latency_seconds: (
-        Annotated[
-            LatencySeconds,
-            Meta(description="Typical latency in seconds, which predictions count."),
-        ]
-        | UnsetType
-    ) = UNSET
-    lanes: Annotated[
-        int, Meta(ge=1, le=1024, description="How many cables or lanes the link is made of.")
-    ] = 1
-    duplex: Annotated[
-        spec.Duplex,
-        Meta(
-            description="`full`: both directions at the stated rate each; `half`: both"
-            " directions share the stated rate; `simplex`: source to target only."
-        ),
-    ] = spec.Duplex.FULL
 
 
 class HostDocument(TopologyPart, frozen=True, kw_only=True):
@@ -255,7 +207,7 @@ def to_core(document: TopologyDocument) -> spec.ClusterSpec:
             spec.SwitchSpec(switch.name, VertexKind(switch.kind), or_none(switch.rail))
             for switch in document.switches
         ),
-        links=tuple(_link(link) for link in document.links),
+        links=tuple(link_to_core(link) for link in document.links),
         fabric=None if document.fabric is UNSET else fabric_to_core(document.fabric),
     )
 
@@ -266,7 +218,7 @@ def _host(host: HostDocument) -> spec.HostSpec:
         count=or_none(host.count),
         design=or_none(host.design),
         devices=tuple(_device(device) for device in host.devices),
-        links=tuple(_link(link) for link in host.links),
+        links=tuple(link_to_core(link) for link in host.links),
     )
 
 
@@ -280,27 +232,10 @@ def _device(device: DeviceDocument) -> spec.DeviceSpec:
         port_effective_bytes_per_second=or_none(device.port_effective_bytes_per_second),
         port_origin=device.port_origin,
         port_source=or_none(device.port_source),
+        port=or_none(device.port),
+        card=or_none(device.card),
+        slot=or_none(device.slot),
         memory_bytes=or_none(device.memory_bytes),
         memory_bytes_per_second=or_none(device.memory_bytes_per_second),
         peak_flops=dict(device.peak_flops),
-    )
-
-
-def _link(link: LinkDocument) -> spec.LinkSpec:
-    measured = or_none(link.measured_bytes_per_second)
-    return spec.LinkSpec(
-        source=link.source,
-        target=link.target,
-        kind=link.kind,
-        bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
-        effective_bytes_per_second=or_none(link.effective_bytes_per_second),
-        measured=None
-        if measured is None
-        else spec.MeasuredRate(measured.value, measured.source, measured.date.isoformat()),
-        latency_floor_seconds=link.latency_floor_seconds,
-        latency_seconds=or_none(link.latency_seconds),
-        lanes=link.lanes,
-        duplex=link.duplex,
-        bandwidth_origin=link.bandwidth_origin,
-        bandwidth_source=or_none(link.bandwidth_source),
     )

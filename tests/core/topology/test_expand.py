@@ -17,6 +17,7 @@ from service.core.topology.spec import (
     LinkSpec,
     MeasuredRate,
     RailOptimised,
+    ReverseSpec,
     SwitchSpec,
 )
 from service.core.topology.summary import apart, summarise
@@ -92,6 +93,81 @@ def test_the_directions_of_a_half_duplex_link_share_its_capacity() -> None:
         ("h1/nic0", "s"): "h1/nic0<->s",
     }
     assert {found.bandwidth_bytes_per_second for found in links.values()} == {1e9}
+
+
+def test_what_differs_the_other_way_replaces_what_is_said() -> None:
+    said = link(
+        "s",
+        "t",
+        10e9,
+        effective_bytes_per_second=6e9,
+        measured=MeasuredRate(5e9, "a tool", "2025-01-31"),
+        latency_floor_seconds=1e-7,
+        latency_seconds=1e-6,
+        lanes=2,
+        reverse=ReverseSpec(
+            bandwidth_bytes_per_second=8e9,
+            bandwidth_origin=RateOrigin.READ,
+            bandwidth_source="a file",
+            measured=MeasuredRate(7e9, "another", "2025-02-28"),
+            latency_seconds=2e-6,
+        ),
+    )
+    spec = ClusterSpec(
+        hosts=(HostSpec(name="a", devices=(GPU,)),),
+        switches=(SwitchSpec("s"), SwitchSpec("t")),
+        links=(said,),
+    )
+    links = expand(spec).cluster.links
+    there, back = links["s", "t"], links["t", "s"]
+    assert (there.bandwidth_bytes_per_second, back.bandwidth_bytes_per_second) == (10e9, 8e9)
+    assert (there.bandwidth_origin, back.bandwidth_origin) == (RateOrigin.STATED, RateOrigin.READ)
+    assert (there.bandwidth_source, back.bandwidth_source) == (None, "a file")
+    assert there.effective_bytes_per_second == back.effective_bytes_per_second == 6e9
+    assert (there.measured_bytes_per_second, back.measured_bytes_per_second) == (5e9, 7e9)
+    assert (there.measured_source, back.measured_source) == ("a tool", "another")
+    assert there.latency_floor_seconds == back.latency_floor_seconds == 1e-7
+    assert (there.latency_seconds, back.latency_seconds) == (1e-6, 2e-6)
+    assert there.lanes == back.lanes == 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "faults"),
+    [
+        (
+            link("s", "t", duplex=Duplex.SIMPLEX, reverse=ReverseSpec(latency_seconds=1e-6)),
+            [(FaultCode.INCONSISTENT, ("reverse",))],
+        ),
+        (
+            link("s", "t", duplex=Duplex.HALF, reverse=ReverseSpec(bandwidth_bytes_per_second=2e9)),
+            [(FaultCode.INCONSISTENT, ("reverse", "bandwidth_bytes_per_second"))],
+        ),
+        # The effective rate is taken over and is too high for the other direction.
+        (
+            link(
+                "s",
+                "t",
+                effective_bytes_per_second=9e8,
+                reverse=ReverseSpec(bandwidth_bytes_per_second=8e8),
+            ),
+            [(FaultCode.INCONSISTENT, ("reverse", "effective_bytes_per_second"))],
+        ),
+        (
+            link("s", "t", reverse=ReverseSpec(latency_floor_seconds=1.5)),
+            [(FaultCode.OUT_OF_RANGE, ("reverse", "latency_floor_seconds"))],
+        ),
+        # What is wrong both ways is told once.
+        (
+            link("s", "t", latency_seconds=2.0, reverse=ReverseSpec(latency_floor_seconds=0.5)),
+            [(FaultCode.OUT_OF_RANGE, ("latency_seconds",))],
+        ),
+    ],
+    ids=["simplex", "half duplex", "taken over", "out of range", "both ways"],
+)
+def test_the_other_way_at_fault(bad: LinkSpec, faults: list[tuple[FaultCode, Path]]) -> None:
+    host = HostSpec(name="a", devices=(GPU,))
+    spec = ClusterSpec(hosts=(host,), switches=(SwitchSpec("s"), SwitchSpec("t")), links=(bad,))
+    assert faults_of(spec) == [(code, ("links", 0, *path)) for code, path in faults]
 
 
 def test_where_rates_come_from_is_kept_and_goes_on_to_the_fabric() -> None:
