@@ -177,7 +177,7 @@ def print_sizes(library: ctypes.CDLL | None) -> None:
             loop = f"{seconds * per_operation:>7.1f} {kernel / seconds:>6.2f}"
         cold = best_seconds(partial(build_cold, program), 3)
         cached = best_seconds(partial(rebuilt, program), 3)
-        explained = best_seconds(partial(explain, timeline), 3)
+        explained = best_seconds(partial(explain, timeline), 9)
         whole = best_seconds(partial(estimate_plan, simulated), 2)
         linked = best_seconds(over_one_link_a_boundary(program, timeline), 3)
         ratios |= {"cold program": cold / kernel, "explanations": explained / kernel}

@@ -80,7 +80,7 @@ def test_a_boundary_of_two_directions_is_one_on_the_wire() -> None:
     assert found == [(0, 1, "forward"), (0, 1, "backward")]
     for transfer_out, gradient in zip(wire.transfers, (False, True), strict=True):
         both = [core.transfers[index, gradient] for index in (0, 1)]
-        assert transfer_out.makespan_seconds_per_second == sum(d.count for d in both)
+        assert transfer_out.makespan_seconds_per_second == sum(d.on_path for d in both)
         assert transfer_out.path_seconds == sum(d.picoseconds for d in both) / 1e12
 
 

@@ -240,7 +240,7 @@ def sensitivity_terms(timeline: Timeline, sensitivity: CoreSensitivity) -> Sensi
             OperationSensitivity(
                 stage=stage,
                 kind=kind.name.lower(),
-                makespan_seconds_per_second=derivative.count,
+                makespan_seconds_per_second=derivative.on_path,
                 path_seconds=to_seconds(derivative.picoseconds),
             )
             for (stage, kind), derivative in sensitivity.operations.items()
@@ -250,7 +250,7 @@ def sensitivity_terms(timeline: Timeline, sensitivity: CoreSensitivity) -> Sensi
                 source_stage=source,
                 target_stage=target,
                 direction="backward" if gradient else "forward",
-                makespan_seconds_per_second=sum(derivative.count for derivative in found),
+                makespan_seconds_per_second=sum(derivative.on_path for derivative in found),
                 path_seconds=to_seconds(sum(derivative.picoseconds for derivative in found)),
             )
             for (source, target, gradient), found in boundaries.items()

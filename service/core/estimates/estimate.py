@@ -19,7 +19,7 @@ from service.core.memory.live import LiveActivations, live_activations
 from service.core.plans import statements
 from service.core.plans.plan import Statement
 from service.core.plans.schedule import plan_family
-from service.core.schedules.bubble import Bubble, measure_bubbles
+from service.core.schedules.bubble import Bubble, measure_bubble
 from service.core.schedules.cadence import Cadence
 from service.core.schedules.critical_path import CriticalPath, find_critical_path
 from service.core.schedules.effects import MicrobatchEffect, effects_of_all
@@ -80,7 +80,7 @@ def estimate_plan(simulated: SimulatedPlan) -> Estimate:
 def estimate_plans(simulated: Sequence[SimulatedPlan]) -> list[Estimate | InvalidInput]:
     """`estimate_plan` of each, or what is wrong with it.
 
-    The replays of plans that share a program are simulated together.
+    What other numbers of microbatches would do is simulated together for plans of one program.
     """
     of_program: dict[Program, list[int]] = {}
     for index, one in enumerate(simulated):
@@ -94,9 +94,8 @@ def estimate_plans(simulated: Sequence[SimulatedPlan]) -> list[Estimate | Invali
 def _estimates(simulated: Sequence[SimulatedPlan]) -> list[Estimate | InvalidInput]:
     """Those of plans of one program."""
     try:
-        bubbles = measure_bubbles([one.timeline for one in simulated])
         counts = _other_microbatch_counts(simulated)
-        return [_estimate(*terms) for terms in zip(simulated, bubbles, counts, strict=True)]
+        return [_estimate(*terms) for terms in zip(simulated, counts, strict=True)]
     except InvalidInput as error:
         if len(simulated) == 1:
             return [error]
@@ -104,7 +103,7 @@ def _estimates(simulated: Sequence[SimulatedPlan]) -> list[Estimate | InvalidInp
         return [outcome for one in simulated for outcome in _estimates([one])]
 
 
-def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> Estimate:
+def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     resolved = simulated.resolved
     timeline = simulated.timeline
     # Every rank pair is in it, so it is the dearest term of a plan on many ranks.
@@ -120,7 +119,7 @@ def _estimate(simulated: SimulatedPlan, bubble: Bubble, counts: OtherCounts) -> 
         iteration=iteration_picoseconds(simulated, cadence),
         weight_versions=None if update is None else weight_versions(timeline.program, update),
         cadence=cadence,
-        bubble=bubble,
+        bubble=measure_bubble(timeline),
         transfers=transfer_exposure(timeline),
         live=live,
         lower_bounds=iteration_lower_bounds(simulated, loads),

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.schedules.dependencies import Need, needs_of, operation_table, table
-from service.core.schedules.kernels import topological_order
 from service.core.schedules.order_costs import OrderCosts
 from service.core.schedules.orders import RankOrder
 from service.core.schedules.program import (
@@ -22,6 +21,7 @@ from service.core.schedules.program import (
     StageEdge,
     operation_label,
 )
+from service.core.schedules.program_kernels import topological_order
 
 __all__ = ["assemble_program"]
 

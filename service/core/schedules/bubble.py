@@ -1,17 +1,18 @@
 """Where the time of a pipeline goes that is not work, per rank and by cause."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.ideal import ClosedFormFailure, IdealUtilisation, judge_closed_form
+from service.core.schedules.program import OpKind
 from service.core.schedules.simulate import MAX_PICOSECONDS, bare_makespans
-from service.core.schedules.stage_times import StageTimes, operation_durations
+from service.core.schedules.stage_times import TIMES_OF_KIND, operation_kinds
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.waits import rank_waits
 
@@ -21,7 +22,6 @@ __all__ = [
     "Excess",
     "RankTime",
     "measure_bubble",
-    "measure_bubbles",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -30,8 +30,7 @@ Int64Array = npt.NDArray[np.int64]
 REPLAY_SEQUENCE = ("contention", "transfer", "imbalance", "structural")
 
 
-@dataclass(frozen=True, slots=True)
-class RankTime:
+class RankTime(NamedTuple):
     """One rank's share of the makespan in picoseconds; the seven times sum to it exactly.
 
     `fill` is before its first operation and `drain` after its last. In between it is `busy` with
@@ -103,21 +102,11 @@ def measure_bubble(timeline: Timeline) -> Bubble:
     Two more simulations of the same order, three where links have queues. Definitions: waits as in
     Bubble's and RankTime's docstrings; causes go in `REPLAY_SEQUENCE`, and the sequence matters.
     """
-    return measure_bubbles([timeline])[0]
-
-
-def measure_bubbles(timelines: Sequence[Timeline]) -> list[Bubble]:
-    """`measure_bubble` of timelines of one program, whose replays are simulated together."""
-    excesses = _excesses(timelines)
-    return [_bubble(one, excess) for one, excess in zip(timelines, excesses, strict=True)]
-
-
-def _bubble(timeline: Timeline, excess: Excess) -> Bubble:
-    makespan = timeline.makespan
-    ranks = timeline.program.ranks
+    makespan, ranks = timeline.makespan, timeline.program.ranks
     of_rank = timeline.busy.tolist()
     busy = sum(of_rank)
-    span = int((timeline.last_end - timeline.first_start).max())
+    first, last = timeline.first_start, timeline.last_end
+    span = int((last - first).max())
     closed_form = judge_closed_form(timeline)
     ideal = Fraction(busy, ranks)
     return Bubble(
@@ -126,93 +115,82 @@ def _bubble(timeline: Timeline, excess: Excess) -> Bubble:
         ideal=ideal,
         idle_fraction=1 - busy / (makespan * ranks),
         span_idle_fraction=1 - busy / (span * ranks),
-        overhead_ratio=float((makespan - ideal) / ideal),
-        excess=excess,
-        ranks=_rank_times(timeline, of_rank),
+        overhead_ratio=(makespan * ranks - busy) / busy,
+        excess=_excess(timeline, makespan, ideal),
+        ranks=_rank_times(timeline, makespan, of_rank, first.tolist(), (makespan - last).tolist()),
         ideal_utilisation=closed_form if isinstance(closed_form, IdealUtilisation) else None,
         closed_form_fails=closed_form if isinstance(closed_form, ClosedFormFailure) else None,
     )
 
 
-def _ideal(timeline: Timeline) -> Fraction:
-    return Fraction(sum(timeline.busy.tolist()), timeline.program.ranks)
-
-
-def _rank_times(timeline: Timeline, busy: Sequence[int]) -> tuple[RankTime, ...]:
+def _rank_times(
+    timeline: Timeline, makespan: int, busy: list[int], fill: list[int], drain: list[int]
+) -> tuple[RankTime, ...]:
+    ranks = timeline.program.ranks
     waits = rank_waits(timeline)
-    dependency_waits, transfer_waits, contention_waits = (
-        times.tolist() for times in (waits.dependency, waits.transfer, waits.contention)
-    )
-    sends = [0] * timeline.program.ranks
+    sends = [0] * ranks
     if timeline.transfers.holds_senders:
         sends = np.add.reduceat(timeline.holds, timeline.program.rank_offsets[:-1]).tolist()
-    first, last = timeline.first_start.tolist(), timeline.last_end.tolist()
-    makespan = timeline.makespan
     return tuple(
-        RankTime(
-            rank=r,
-            busy=busy[r],
-            fill=first[r],
-            drain=makespan - last[r],
-            dependency_wait=dependency_waits[r],
-            transfer_wait=transfer_waits[r],
-            send=sends[r],
-            contention_wait=contention_waits[r],
-            utilisation=busy[r] / makespan,
+        map(
+            RankTime,
+            range(ranks),
+            busy,
+            fill,
+            drain,
+            waits.dependency.tolist(),
+            waits.transfer.tolist(),
+            sends,
+            waits.contention.tolist(),
+            [own / makespan for own in busy],
         )
-        for r in range(timeline.program.ranks)
     )
 
 
-def _excesses(timelines: Sequence[Timeline]) -> list[Excess]:
-    program = timelines[0].program
-    means = [_scaled_means(timeline) for timeline in timelines]
-    replays = [timeline.durations for timeline in timelines]
-    replays += [operation_durations(program, mean) for mean, _ in means]
+def _excess(timeline: Timeline, makespan: int, ideal: Fraction) -> Excess:
+    program = timeline.program
+    means, scale = _means_of_kinds(timeline)
     try:
-        makespans = bare_makespans(program, np.stack(replays))
+        bare, scaled = bare_makespans(program, timeline.durations, means)
     except InvalidInput as invalid:  # the times themselves were fine, so it is their scale
         raise InvalidInput([_too_long(program.stages)]) from invalid
-    without_transfers, balanced_runs = makespans[: len(means)], makespans[len(means) :]
-    excesses = []
-    for timeline, bare, scaled, (_, scale) in zip(
-        timelines, without_transfers, balanced_runs, means, strict=True
-    ):
-        uncontended = timeline.makespan
-        if timeline.transfers.links is not None:
-            alone = timeline.transfers.without_contention()
-            uncontended = int(alone.run(program, timeline.durations).makespan)
-        balanced = Fraction(scaled, scale)
-        excesses.append(
-            Excess(
-                contention=Fraction(timeline.makespan - uncontended),
-                transfer=Fraction(uncontended - bare),
-                imbalance=bare - balanced,
-                structural=balanced - _ideal(timeline),
-            )
-        )
-    return excesses
+    uncontended = makespan
+    if timeline.transfers.links is not None:
+        alone = timeline.transfers.without_contention()
+        uncontended = int(alone.run(program, timeline.durations).makespan)
+    balanced = Fraction(scaled, scale)
+    return Excess(
+        contention=Fraction(makespan - uncontended),
+        transfer=Fraction(uncontended - bare),
+        imbalance=bare - balanced,
+        structural=balanced - ideal,
+    )
 
 
-def _scaled_means(timeline: Timeline) -> tuple[StageTimes, int]:
+def _means_of_kinds(timeline: Timeline) -> tuple[Int64Array, int]:
     """Every kind of a microbatch at its mean over the stages, in a unit that makes means whole.
 
-    Returns the times and by how much they are too long.
+    Returns the times, as `bare_makespans` takes them, and by how much they are too long.
     """
-    stages = timeline.program.stages
+    program, times = timeline.program, timeline.times
     sums = {
         # In Python's integers: what is together too long is told below.
         name: [sum(column) for column in kind.T.tolist()]
-        for name, kind in timeline.times.given.items()
+        for name, kind in times.given.items()
     }
-    common = gcd(stages, *(total for of_kind in sums.values() for total in of_kind))
+    common = gcd(program.stages, *(total for of_kind in sums.values() for total in of_kind))
     if max(max(of_kind) for of_kind in sums.values()) // common > MAX_PICOSECONDS:
-        raise InvalidInput([_too_long(stages)])
-    means = {
-        name: np.repeat(np.array([[total // common for total in of_kind]]), stages, axis=0)
-        for name, of_kind in sums.items()
-    }
-    return StageTimes(**means), stages // common
+        raise InvalidInput([_too_long(program.stages)])
+    width = max(map(len, sums.values()))
+    means = np.zeros((2, len(OpKind), width), dtype=np.int64)
+    halves = times.forward_backward is None
+    for kind in operation_kinds(program):
+        if kind is OpKind.FORWARD_BACKWARD and halves:  # a pair takes what its two take
+            means[0, kind] = [total // common for total in sums["forward"]]
+            means[1, kind] = [total // common for total in sums["backward"]]
+        else:
+            means[0, kind] = [total // common for total in sums[TIMES_OF_KIND[kind]]]
+    return means, program.stages // common
 
 
 def _too_long(stages: int) -> Fault:

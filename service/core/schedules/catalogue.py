@@ -22,7 +22,7 @@ from service.core.schedules.explicit import (
 )
 from service.core.schedules.forward_only import forward_only_order
 from service.core.schedules.gpipe import gpipe_order
-from service.core.schedules.interleaved import check_groups, group_of, interleaved_order
+from service.core.schedules.interleaved import check_groups, group_of, interleaved_orders
 from service.core.schedules.looped_bfs import looped_bfs_order
 from service.core.schedules.one_f_one_b import one_f_one_b_order
 from service.core.schedules.order_costs import OrderCosts
@@ -180,7 +180,7 @@ _FAMILIES = (
     ScheduleFamily(
         name="interleaved_1f1b",
         description="1F1B over several chunks a rank, microbatches in groups.",
-        orders=each_rank(interleaved_order),
+        orders=interleaved_orders,
         check=check_groups,
         chunks=None,
         takes_groups=True,

@@ -1,13 +1,13 @@
 """The chain of operations, transfers and queues that sets the makespan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
-from service.core.schedules.explain_kernels import add_up, follow_back
+from service.core.schedules.explain_kernels import add_up_path, follow_back
 from service.core.schedules.link_use import LinkService, service_of
 from service.core.schedules.program import OpKind
 from service.core.schedules.simulate import last_sends
@@ -21,7 +21,6 @@ __all__ = [
     "PathQueue",
     "PathTransfer",
     "find_critical_path",
-    "totals",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -141,10 +140,13 @@ class CriticalPath:
     """From time 0 to the makespan without a gap; picoseconds that sum to the makespan exactly.
 
     `by_transfer` is keyed by (edge index, gradient or not). `by_queue` has, by link, how long other
-    transfers held it on the path.
+    transfers held it on the path. `by_group` is (2, stages, kinds) and `by_way` (2, ways): how
+    many of each there are on the path, and how long they take on it.
     """
 
     operations: PathOperations
+    by_group: Int64Array = field(compare=False)
+    by_way: Int64Array = field(compare=False)
     by_stage: tuple[int, ...]
     by_kind: Mapping[OpKind, int]
     by_transfer: Mapping[tuple[int, bool], int]
@@ -171,13 +173,21 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
     program = timeline.program
     path = _path(timeline) if timeline.run.queues is None else _path_over_links(timeline)
 
-    groups = operation_groups(program)[path.operation]
-    counts, sums = totals(groups, timeline.durations[path.operation], program.stages * len(OpKind))
-    counts, sums = (of.reshape(program.stages, len(OpKind)) for of in (counts, sums))
-    of_kind = sums.sum(axis=0).tolist()
-    there = np.flatnonzero(path.crossed >= 0)
-    ways, way_sums = totals(
-        input_ways(program)[path.crossed[there]], path.latency[there], 2 * len(program.stage_edges)
+    by_group = np.zeros((2, program.stages, len(OpKind)), dtype=np.int64)
+    by_way = np.zeros((2, 2 * len(program.stage_edges)), dtype=np.int64)
+    by_stage = np.zeros(program.stages, dtype=np.int64)
+    by_kind = np.zeros((2, len(OpKind)), dtype=np.int64)
+    add_up_path(
+        path.operation,
+        path.crossed,
+        path.latency,
+        timeline.durations,
+        operation_groups(program),
+        input_ways(program),
+        by_group,
+        by_way,
+        by_stage,
+        by_kind,
     )
     by_queue: dict[int, int] = {}
     for queues in path.ahead.values():
@@ -185,18 +195,17 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
             by_queue[ahead.link] = by_queue.get(ahead.link, 0) + ahead.end - ahead.start
     return CriticalPath(
         path,
-        tuple(sums.sum(axis=1).tolist()),
-        {OpKind(kind): of_kind[kind] for kind in np.flatnonzero(counts.any(axis=0)).tolist()},
-        {(way // 2, way % 2 > 0): int(way_sums[way]) for way in np.flatnonzero(ways).tolist()},
+        by_group,
+        by_way,
+        tuple(by_stage.tolist()),
+        {kind: time for kind, count, time in zip(OpKind, *by_kind.tolist(), strict=True) if count},
+        {
+            (way // 2, way % 2 > 0): time
+            for way, (count, time) in enumerate(zip(*by_way.tolist(), strict=True))
+            if count
+        },
         by_queue,
     )
-
-
-def totals(groups: Int64Array, times: Int64Array, count: int) -> tuple[Int64Array, Int64Array]:
-    """(count,) how many there are of each group, and (count,) their times together."""
-    counts, sums = np.zeros((2, count), dtype=np.int64)
-    add_up(groups, times, counts, sums)
-    return counts, sums
 
 
 def _path(timeline: Timeline) -> PathOperations:
@@ -204,31 +213,37 @@ def _path(timeline: Timeline) -> PathOperations:
     sends = np.zeros(0, dtype=np.int64)
     if timeline.transfers.holds_senders:
         _, sends = last_sends(program, latencies)
-    operations, crossed = np.empty((2, program.operations), dtype=np.int64)
-    steps = follow_back(
-        int(run.end.argmax()),
+    steps = np.empty((3, program.operations), dtype=np.int64)
+    count = follow_back(
+        _last_operation(timeline),
         program.rank_offsets,
         program.rank,
         program.inputs,
         run.binding,
         sends,
         latencies,
-        operations,
-        crossed,
+        steps,
     )
     # Copied, so that no path keeps what is as long as the program.
-    operations, crossed = operations[:steps][::-1].copy(), crossed[:steps][::-1].copy()
-    latency = np.zeros(steps, dtype=np.int64)
-    there = crossed >= 0
-    latency[there] = latencies[crossed[there]]
+    operations, crossed, latency = steps[:, program.operations - count :].copy()
     return PathOperations(timeline, operations, crossed, latency, {})
+
+
+def _last_operation(timeline: Timeline) -> int:
+    """The one that ends last; of several the first of the lowest rank."""
+    end, offsets = timeline.run.end, timeline.program.rank_offsets
+    last = end[offsets[1:] - 1]
+    rank = int(last.argmax())
+    # Ends of a rank ascend, and only operations that take no time share one.
+    first, stop = offsets[rank : rank + 2].tolist()
+    return int(first + end[first:stop].searchsorted(last[rank]))
 
 
 def _path_over_links(timeline: Timeline) -> PathOperations:
     program, run = timeline.program, timeline.run
     follow = _Follow(timeline)
     rank_starts = frozenset(program.rank_offsets.tolist())
-    operation = int(run.end.argmax())
+    operation = _last_operation(timeline)
     steps: list[tuple[int, int, int]] = []
     queued: list[tuple[PathQueue, ...]] = []
     while operation >= 0:
@@ -241,7 +256,7 @@ def _path_over_links(timeline: Timeline) -> PathOperations:
             operation = program.inputs.item(ahead[0].input if ahead else binding)
         else:
             operation = -1 if operation in rank_starts else operation - 1
-    operations, crossed, latencies = np.array(steps[::-1], dtype=np.int64).T
+    operations, crossed, latencies = np.array(list(zip(*steps[::-1], strict=True)), dtype=np.int64)
     ahead_of = {place: ahead for place, ahead in enumerate(reversed(queued)) if ahead}
     return PathOperations(timeline, operations, crossed, latencies, ahead_of)
 

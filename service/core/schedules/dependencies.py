@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from service.core.schedules.kernels import sort_needs
 from service.core.schedules.program import (
     OpKind,
     Program,
@@ -14,6 +13,7 @@ from service.core.schedules.program import (
     StageEdge,
     kept_with_program,
 )
+from service.core.schedules.program_kernels import place_operations, sort_needs
 
 __all__ = ["Dependencies", "Need", "needs_of", "operation_table", "program_dependencies", "table"]
 
@@ -60,12 +60,8 @@ def operation_table(
     A fused pair stands under FORWARD and under BACKWARD, at the two places it does. Of operations
     that do the same the last one stands.
     """
-    ids = np.arange(len(kind), dtype=np.int64)
     position = np.full((len(OpKind), *shape), -1, dtype=np.int64)
-    pair = np.flatnonzero(kind == OpKind.FORWARD_BACKWARD)
-    own = kind if not len(pair) else np.where(kind == OpKind.FORWARD_BACKWARD, OpKind.FORWARD, kind)
-    position[own, stage, microbatch] = ids
-    position[OpKind.BACKWARD, backward_stage[pair], backward_microbatch[pair]] = pair
+    place_operations(kind, stage, microbatch, backward_stage, backward_microbatch, position)
     return position
 
 

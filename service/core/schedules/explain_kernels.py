@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from service.core.schedules.signatures import read_only, writable
+from service.core.schedules.signatures import at, read_only, writable
 
-__all__ = ["add_up", "add_waits", "follow_back", "least_of_groups"]
+__all__ = ["add_up_path", "add_waits", "follow_back", "least_of_groups"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -24,8 +24,7 @@ Int32Array = npt.NDArray[np.int32]
         read_only(types.int32, 1),
         read_only(types.int64, 1),
         read_only(types.int64, 1),
-        writable(types.int64, 1),
-        writable(types.int64, 1),
+        writable(types.int64, 2),
     ),
     nogil=True,
     cache=True,
@@ -38,18 +37,20 @@ def follow_back(
     binding: Int32Array,
     sends: Int64Array,
     latencies: Int64Array,
-    operations: Int64Array,
-    crossed: Int64Array,
+    steps: Int64Array,
 ) -> int:
     """Go back from an operation over what each waited for; returns how many there are.
 
-    Fills `operations`, the last first, and the input that each of them waited for: its own, or the
-    one by which its rank was held, -1 for none. `sends` is (n,), the last input that each operation
+    Fills the rows of `steps` (3, n) from the end, so that the first of the path comes first:
+    operations, the input that each of them waited for (its own, or the one by which its rank was
+    held, -1 for none), and what that takes. `sends` is (n,), the last input that each operation
     sends, -1 for none, or (0,) where ranks are not held.
     """
-    count = 0
+    length = len(rank)
+    place = length
     while operation >= 0:
-        operations[count] = operation
+        place -= 1
+        steps[0, place] = operation
         bound = np.int64(binding[operation])
         if bound >= 0:
             operation = inputs[bound]
@@ -59,26 +60,57 @@ def follow_back(
             operation -= 1
             if len(sends) > 0 and sends[operation] >= 0 and latencies[sends[operation]] > 0:
                 bound = sends[operation]
-        crossed[count] = bound
-        count += 1
-    return count
+        steps[1, place] = bound
+        steps[2, place] = latencies[bound] if bound >= 0 else 0
+    return length - place
 
 
 @njit(
     types.void(
         read_only(types.int64, 1),
         read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        writable(types.int64, 3),
+        writable(types.int64, 2),
         writable(types.int64, 1),
-        writable(types.int64, 1),
+        writable(types.int64, 2),
     ),
     nogil=True,
     cache=True,
 )
-def add_up(group: Int64Array, times: Int64Array, counts: Int64Array, sums: Int64Array) -> None:
-    """Add to `counts` how many there are of each group, and to `sums` their times."""
-    for i in range(len(group)):
-        counts[group[i]] += 1
-        sums[group[i]] += times[i]
+def add_up_path(
+    operations: Int64Array,
+    crossed: Int64Array,
+    latency: Int64Array,
+    durations: Int64Array,
+    group: Int64Array,
+    way: Int64Array,
+    by_group: Int64Array,
+    by_way: Int64Array,
+    by_stage: Int64Array,
+    by_kind: Int64Array,
+) -> None:
+    """Add up the steps of a path: row 0 how many there are, row 1 their times together.
+
+    `by_group` is (2, stages, kinds), `by_kind` (2, kinds), `by_way` (2, ways) of what was crossed;
+    `by_stage` (stages,) has times alone. `durations` and `group` are by operation, `way` by input.
+    """
+    kinds = by_group.shape[2]
+    for i in range(len(operations)):
+        operation = at(operations[i])
+        stage, kind = at(group[operation] // kinds), at(group[operation] % kinds)
+        time = durations[operation]
+        by_group[0, stage, kind] += 1
+        by_group[1, stage, kind] += time
+        by_kind[0, kind] += 1
+        by_kind[1, kind] += time
+        by_stage[stage] += time
+        if crossed[i] >= 0:
+            by_way[0, way[crossed[i]]] += 1
+            by_way[1, way[crossed[i]]] += latency[i]
 
 
 @njit(
@@ -133,16 +165,20 @@ def add_waits(
     after it; `queueing` is (inputs,), or (0,) where nothing queues.
     """
     for r in range(len(rank_offsets) - 1):
-        for operation in range(rank_offsets[r] + 1, rank_offsets[r + 1]):
-            rest = start[operation] - released[operation - 1]
+        free = released[at(rank_offsets[r])]
+        for operation in range(at(rank_offsets[r]) + at(1), at(rank_offsets[r + 1])):
+            rest = start[operation] - free
+            free = released[operation]
+            if rest == 0:
+                continue
             bound = binding[operation]
-            column = place[operation]
+            column = at(place[operation])
             if bound >= 0:
                 if len(queueing) > 0:
-                    contention = min(rest, queueing[bound])
+                    contention = min(rest, queueing[at(bound)])
                     waits[2, column] += contention
                     rest -= contention
-                transfer = min(rest, latencies[bound])
+                transfer = min(rest, latencies[at(bound)])
                 waits[1, column] += transfer
                 rest -= transfer
             waits[0, column] += rest

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode
-from service.core.schedules.orders import RankOrder, run_of
-from service.core.schedules.program import OpKind
+from service.core.schedules.orders import RankOrder, in_turns
 from service.core.schedules.shape import Shape
 
-__all__ = ["check_groups", "chunk_sequence", "group_of", "interleaved_order"]
+__all__ = ["check_groups", "chunk_sequence", "group_of", "interleaved_orders"]
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -97,7 +96,7 @@ def _grouped(groups: int, size: int, chunks: int, first: int) -> tuple[Int32Arra
     )
 
 
-def interleaved_order(rank: int, shape: Shape) -> RankOrder:
+def interleaved_orders(shape: Shape) -> list[RankOrder]:
     """Warm-up forwards, pairs of one forward and one backward, the remaining backwards.
 
     The warm-up is min(M v, 2 (P-1-rank) + (v-1) g) forwards, also for v = 1, which therefore is
@@ -106,14 +105,12 @@ def interleaved_order(rank: int, shape: Shape) -> RankOrder:
     group = group_of(shape)
     chunk, microbatch = chunk_sequence(shape, group)
     last = shape.chunks_per_rank - 1
-    forward = run_of(OpKind.FORWARD, rank + chunk * shape.ranks, microbatch)
-    backward = run_of(OpKind.BACKWARD, rank + (last - chunk) * shape.ranks, microbatch)
-    warm_up = min(len(chunk), 2 * (shape.ranks - 1 - rank) + last * group)
-    pairs = len(chunk) - warm_up
-    steady = _part(forward, warm_up, len(chunk)).alternating(_part(backward, 0, pairs))
-    return _part(forward, 0, warm_up).then(steady).then(_part(backward, pairs, len(chunk)))
-
-
-def _part(order: RankOrder, first: int, stop: int) -> RankOrder:
-    part = slice(first, stop)
-    return RankOrder(order.kind[part], order.stage[part], order.microbatch[part])
+    forward, backward = chunk * shape.ranks, (last - chunk) * shape.ranks
+    return [
+        in_turns(
+            (rank + forward, microbatch),
+            (rank + backward, microbatch),
+            min(len(chunk), 2 * (shape.ranks - 1 - rank) + last * group),
+        )
+        for rank in range(shape.ranks)
+    ]

@@ -1,4 +1,4 @@
-"""The loops that can't be array expressions, compiled.
+"""The loops over a program that can't be array expressions, compiled.
 
 Signatures are explicit, so each is compiled once, when this module is first imported (and read
 from the cache on disk afterwards); the interpreter lock is released while they run.
@@ -8,89 +8,17 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from service.core.schedules.signatures import read_only, writable
+from service.core.schedules.signatures import at, read_only, writable
 
-__all__ = [
-    "last_ends",
-    "latest_ends",
-    "longest_ways",
-    "simulate_rows",
-    "sort_needs",
-    "topological_order",
-]
+__all__ = ["last_ends", "least_slack", "longest_ways", "simulate_rows"]
 
-BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
+Int8Array = npt.NDArray[np.int8]
 
 
 @njit(
     types.int64(
-        read_only(types.int64, 1),
-        read_only(types.int32, 1),
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        writable(types.int64, 1),
-        writable(types.int64, 1),
-    ),
-    nogil=True,
-    cache=True,
-)
-def topological_order(
-    rank_offsets: Int64Array,
-    rank: Int32Array,
-    input_offsets: Int64Array,
-    inputs: Int64Array,
-    order: Int64Array,
-    reached: Int64Array,
-) -> int:
-    """Run every rank in order as far as its inputs allow; returns how many operations ran.
-
-    Fills `order` with the operations as they run and `reached` (one a rank) with the first
-    operation of the rank that did not. A rank that is stuck waits on one operation at a time and
-    is woken when that one has run, so the work is linear in operations and inputs.
-    """
-    ranks = len(rank_offsets) - 1
-    operations = len(rank)
-    done = np.zeros(operations, np.bool_)
-    first_waiter = np.full(operations, -1, np.int32)  # a rank, the head of a list
-    next_waiter = np.full(ranks, -1, np.int32)
-    ready = np.empty(ranks, np.int32)  # a stack; a rank is on it at most once
-    for r in range(ranks):
-        reached[r] = rank_offsets[r]
-        ready[ranks - 1 - r] = r
-    waiting_to_run = ranks
-    ran = 0
-    while waiting_to_run > 0:
-        waiting_to_run -= 1
-        r = ready[waiting_to_run]
-        operation = reached[r]
-        stop = rank_offsets[r + 1]
-        while operation < stop:
-            missing = -1
-            for i in range(input_offsets[operation], input_offsets[operation + 1]):
-                if not done[inputs[i]]:
-                    missing = inputs[i]
-                    break
-            if missing >= 0:
-                next_waiter[r] = first_waiter[missing]
-                first_waiter[missing] = r
-                break
-            done[operation] = True
-            order[ran] = operation
-            ran += 1
-            woken = first_waiter[operation]
-            while woken >= 0:
-                ready[waiting_to_run] = woken
-                waiting_to_run += 1
-                woken = next_waiter[woken]
-            operation += 1
-        reached[r] = operation
-    return ran
-
-
-@njit(
-    types.void(
         read_only(types.int64, 1),
         read_only(types.int32, 1),
         types.int64,
@@ -118,46 +46,59 @@ def simulate_rows(
     start: Int64Array,
     end: Int64Array,
     binding: Int32Array,
-) -> None:
+) -> int:
     """Fill start, end and binding, one row a run, from durations (rows, n), latencies (rows, k).
 
     `holds` is (rows, n), how long a rank stays held after the end of each operation, or (rows, 0)
-    where none is.
+    where none is. Returns the bits that any time has: none is above that number, and it is negative
+    where one is.
     """
     free = np.empty(ranks, np.int64)
+    bits = 0
     held = holds.shape[1] > 0
     for row in range(durations.shape[0]):
         free[:] = 0
+        # One axis each, which is less to reckon with in the loop.
+        takes, passes, keeps = durations[row], latencies[row], holds[row]
+        begins, ends, waits_for = start[row], end[row], binding[row]
         for i in range(len(order)):
-            operation = order[i]
-            r = rank[operation]
+            operation = at(order[i])
+            r = at(rank[operation])
             latest = free[r]
             binds = -1
             binding_latency = np.int64(0)
-            for j in range(input_offsets[operation], input_offsets[operation + 1]):
-                latency = latencies[row, j]
-                arrival = end[row, inputs[j]] + latency
+            for j in range(at(input_offsets[operation]), at(input_offsets[operation + at(1)])):
+                latency = passes[j]
+                bits |= latency
+                arrival = ends[at(inputs[j])] + latency
                 if arrival > latest or (
                     arrival == latest and binds >= 0 and latency < binding_latency
                 ):
                     latest = arrival
                     binds = j
                     binding_latency = latency
-            start[row, operation] = latest
-            binding[row, operation] = binds
-            latest += durations[row, operation]
-            end[row, operation] = latest
-            free[r] = latest + holds[row, operation] if held else latest
+            begins[operation] = latest
+            waits_for[operation] = binds
+            duration = takes[operation]
+            bits |= duration
+            latest += duration
+            ends[operation] = latest
+            free[r] = latest + keeps[operation] if held else latest
+    return bits
 
 
 @njit(
-    types.void(
+    types.int64(
         read_only(types.int64, 1),
         read_only(types.int32, 1),
         types.int64,
         read_only(types.int64, 1),
         read_only(types.int64, 1),
-        read_only(types.int64, 2),
+        read_only(types.int8, 1),
+        read_only(types.int32, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int64, 3),
         writable(types.int64, 1),
     ),
     nogil=True,
@@ -169,26 +110,50 @@ def last_ends(
     ranks: int,
     input_offsets: Int64Array,
     inputs: Int64Array,
+    kind: Int8Array,
+    microbatch: Int32Array,
+    backward_microbatch: Int32Array,
     durations: Int64Array,
-    makespan: Int64Array,
-) -> None:
-    """Fill `makespan`, one a row of durations (rows, n): the last end where transfers are free.
+    of_kinds: Int64Array,
+    makespans: Int64Array,
+) -> int:
+    """Fill `makespans` (2,): the last end where transfers are free, with two sets of durations.
 
-    As `simulate_rows` without latencies, of which nothing but the last end is asked.
+    Of durations (n,), and of what each kind takes on any stage: `of_kinds` is (2, kinds,
+    microbatches or 1), to be added up, by the operation's microbatch and by that of its backward.
+    As `simulate_rows` without latencies, of which nothing but the last end is asked; both in one
+    loop, which follows the order once for both. Returns the bits that any duration has.
     """
-    free = np.empty(ranks, np.int64)
-    end = np.empty(len(order), np.int64)
-    for row in range(durations.shape[0]):
-        free[:] = 0
-        for operation in order:
-            r = rank[operation]
-            latest = free[r]
-            for j in range(input_offsets[operation], input_offsets[operation + 1]):
-                latest = max(latest, end[inputs[j]])
-            latest += durations[row, operation]
-            end[operation] = latest
-            free[r] = latest
-        makespan[row] = free.max()
+    free = np.zeros((ranks, 2), np.int64)
+    end = np.empty((len(order), 2), np.int64)
+    bits = 0
+    one, other = at(0), at(1)
+    alike = of_kinds.shape[2] == 1
+    own, backward = of_kinds[0], of_kinds[1]
+    for i in range(len(order)):
+        operation = at(order[i])
+        r = at(rank[operation])
+        latest, other_latest = free[r, one], free[r, other]
+        for j in range(at(input_offsets[operation]), at(input_offsets[operation + at(1)])):
+            producer = at(inputs[j])
+            latest = max(latest, end[producer, one])
+            other_latest = max(other_latest, end[producer, other])
+        k = at(kind[operation])
+        if alike:
+            other_duration = own[k, at(0)] + backward[k, at(0)]
+        else:
+            other_duration = (
+                own[k, at(microbatch[operation])] + backward[k, at(backward_microbatch[operation])]
+            )
+        duration = durations[operation]
+        bits |= duration | other_duration
+        latest += duration
+        other_latest += other_duration
+        end[operation, one], end[operation, other] = latest, other_latest
+        free[r, one], free[r, other] = latest, other_latest
+    for row in range(2):
+        makespans[row] = free[:, row].max()
+    return bits
 
 
 @njit(
@@ -202,12 +167,16 @@ def last_ends(
         read_only(types.int64, 1),
         read_only(types.int64, 1),
         types.int64,
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
         writable(types.int64, 1),
     ),
     nogil=True,
     cache=True,
 )
-def latest_ends(
+def least_slack(
     order: Int64Array,
     rank: Int32Array,
     rank_offsets: Int64Array,
@@ -217,25 +186,43 @@ def latest_ends(
     latencies: Int64Array,
     holds: Int64Array,
     makespan: int,
-    latest: Int64Array,
+    end: Int64Array,
+    group: Int64Array,
+    slack: Int64Array,
+    least: Int64Array,
+    place: Int64Array,
 ) -> None:
-    """Fill `latest`: when each operation may end at the latest for all to end by `makespan`.
+    """Fill `slack`: how much later each operation may end for all to end by `makespan`.
+
+    And the least of each group and the first operation that has it, place -1 for no value.
 
     Against the topological order: what follows an operation, on its rank or as a consumer of its
-    value, has said when it must start before the operation itself is looked at. `holds` is (n,) as
-    in `simulate_rows`, or (0,).
+    value, has said when it must start before the operation itself is looked at. Until then its
+    place holds its latest end so far. `holds` is (n,) as in `simulate_rows`, or (0,).
     """
-    latest[:] = makespan
+    slack[:] = makespan
+    place[:] = -1
     held = len(holds) > 0
     for i in range(len(order) - 1, -1, -1):
-        operation = order[i]
-        start = latest[operation] - durations[operation]
-        if operation > rank_offsets[rank[operation]]:
-            hold = holds[operation - 1] if held else np.int64(0)
-            latest[operation - 1] = min(latest[operation - 1], start - hold)
-        for j in range(input_offsets[operation], input_offsets[operation + 1]):
-            producer = inputs[j]
-            latest[producer] = min(latest[producer], start - latencies[j])
+        operation = at(order[at(i)])
+        latest = slack[operation]
+        start = latest - durations[operation]
+        if order[at(i)] > rank_offsets[at(rank[operation])]:
+            before = operation - at(1)
+            free = start - holds[before] if held else start
+            if free < slack[before]:
+                slack[before] = free
+        for j in range(at(input_offsets[operation]), at(input_offsets[operation + at(1)])):
+            producer = at(inputs[j])
+            sent = start - latencies[j]
+            if sent < slack[producer]:
+                slack[producer] = sent
+        left = latest - end[operation]
+        slack[operation] = left
+        of = at(group[operation])
+        if place[of] < 0 or left < least[of] or (left == least[of] and order[at(i)] < place[of]):
+            least[of] = left
+            place[of] = order[at(i)]
 
 
 @njit(
@@ -279,49 +266,3 @@ def longest_ways(
         for j in range(offsets[operation], offsets[operation + 1]):
             need = before[j]
             after[need] = max(after[need], gaps[j] + way)
-
-
-@njit(
-    types.void(
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        read_only(types.int32, 1),
-        read_only(types.bool_, 1),
-        writable(types.int64, 1),
-        writable(types.int64, 1),
-        writable(types.int32, 1),
-        writable(types.bool_, 1),
-    ),
-    nogil=True,
-    cache=True,
-)
-def sort_needs(
-    group_offsets: Int64Array,
-    before: Int64Array,
-    after: Int64Array,
-    group_edge: Int32Array,
-    group_gradient: BoolArray,
-    offsets: Int64Array,
-    sorted_before: Int64Array,
-    edges: Int32Array,
-    gradient: BoolArray,
-) -> None:
-    """Sort needs by the operation that needs, keeping the sequence of those of one operation.
-
-    They come in groups, each over one edge in one way. Fills `offsets` (operations + 1,) and, in
-    the new sequence, what is needed, over which edge, and whether it is a gradient.
-    """
-    offsets[:] = 0
-    for i in range(len(after)):
-        offsets[after[i] + 1] += 1
-    for operation in range(1, len(offsets)):
-        offsets[operation] += offsets[operation - 1]
-    slot = offsets[:-1].copy()
-    for group in range(len(group_edge)):
-        for i in range(group_offsets[group], group_offsets[group + 1]):
-            place = slot[after[i]]
-            slot[after[i]] += 1
-            sorted_before[place] = before[i]
-            edges[place] = group_edge[group]
-            gradient[place] = group_gradient[group]

@@ -9,7 +9,16 @@ import numpy.typing as npt
 from service.core.schedules.program import OpKind
 from service.core.schedules.shape import Shape
 
-__all__ = ["RankOrder", "backwards", "each_rank", "forwards", "numbered", "repeated", "run_of"]
+__all__ = [
+    "RankOrder",
+    "backwards",
+    "each_rank",
+    "forwards",
+    "in_turns",
+    "numbered",
+    "repeated",
+    "run_of",
+]
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -35,16 +44,6 @@ class RankOrder:
             np.concatenate((self.stage, other.stage)),
             np.concatenate((self.microbatch, other.microbatch)),
         )
-
-    def alternating(self, other: "RankOrder") -> "RankOrder":
-        """First of this, first of the other, second of this, ...; equally long, without pairs."""
-        kind = np.empty(2 * len(self.kind), dtype=np.int8)
-        stage, microbatch = np.empty((2, len(kind)), dtype=np.int32)
-        for first, order in enumerate((self, other)):
-            kind[first::2] = order.kind
-            stage[first::2] = order.stage
-            microbatch[first::2] = order.microbatch
-        return RankOrder(kind, stage, microbatch)
 
     def unfused(self) -> "RankOrder":
         """Each pair as a forward and then a whole backward."""
@@ -88,6 +87,31 @@ def run_of(kind: OpKind, stage: int | Int32Array, microbatch: Int32Array) -> Ran
     stages = np.empty(len(microbatch), dtype=np.int32)
     stages[:] = stage
     return RankOrder(kinds, stages, microbatch)
+
+
+def in_turns(
+    forward: tuple[Int32Array, Int32Array], backward: tuple[Int32Array, Int32Array], warm_up: int
+) -> RankOrder:
+    """So many forwards; then a forward and a backward in turn; then the backwards that are left.
+
+    Stages and microbatches of as many whole backwards as forwards, each in their order.
+    """
+    count = len(forward[0])
+    kind = np.empty(2 * count, dtype=np.int8)
+    stage, microbatch = np.empty((2, 2 * count), dtype=np.int32)
+    turns, rest = slice(warm_up, 2 * count - warm_up), slice(2 * count - warm_up, None)
+    for column, of_forward, of_backward in (
+        (stage, forward[0], backward[0]),
+        (microbatch, forward[1], backward[1]),
+    ):
+        column[:warm_up] = of_forward[:warm_up]
+        column[turns][::2] = of_forward[warm_up:]
+        column[turns][1::2] = of_backward[: count - warm_up]
+        column[rest] = of_backward[count - warm_up :]
+    kind[:] = OpKind.BACKWARD
+    kind[:warm_up] = OpKind.FORWARD
+    kind[turns][::2] = OpKind.FORWARD
+    return RankOrder(kind, stage, microbatch)
 
 
 def repeated(

@@ -46,6 +46,9 @@ class OpKind(IntEnum):
     RECOMPUTE = 4
     FORWARD_BACKWARD = 5
 
+    # A kind is a key of most of what is told by kind, and that of an enum is hashed by its name.
+    __hash__ = int.__hash__
+
     @property
     def letter(self) -> str:
         """The name used in order tables: F, B, I, W, R; F&B for a fused pair."""

@@ -10,12 +10,12 @@ None of that holds where transfers queue on links: less work may then lengthen t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from service.core.schedules.critical_path import CriticalPath, totals
+from service.core.schedules.critical_path import CriticalPath
 from service.core.schedules.program import OpKind, Program, kept_with_program
 from service.core.schedules.stage_times import (
     input_ways,
@@ -38,16 +38,15 @@ Key = TypeVar("Key")
 Int64Array = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Derivative:
+class Derivative(NamedTuple):
     """One stage's operations of one kind, or one edge's transfers in one direction.
 
-    `count` is how many of them are on the critical path: picoseconds of makespan for each
+    `on_path` is how many of them are on the critical path: picoseconds of makespan for each
     picosecond that all of them take longer. `picoseconds` is what they take on the path together,
     the most that could be gained if they took no time at all.
     """
 
-    count: int
+    on_path: int
     picoseconds: int
 
 
@@ -72,21 +71,13 @@ def measure_sensitivity(timeline: Timeline, path: CriticalPath) -> Sensitivity:
     if timeline.transfers.links is not None:
         raise ValueError("where transfers queue on links a slope bounds nothing")
     program = timeline.program
-    group, time = _parts(timeline, path.operations.operation)
-    crossed = path_inputs(path)
+    whole = timeline.times.forward_backward is not None
+    by_group = path.by_group
+    if not whole and OpKind.FORWARD_BACKWARD in operation_kinds(program):
+        by_group = _in_halves(timeline, path)
     return Sensitivity(
-        _derivatives(
-            _run_parts(program, timeline.times.forward_backward is None),
-            totals(group, time, program.stages * len(OpKind)),
-        ),
-        _derivatives(
-            _crossed_ways(program),
-            totals(
-                input_ways(program)[crossed],
-                timeline.latencies[crossed],
-                2 * len(program.stage_edges),
-            ),
-        ),
+        _derivatives(_run_parts(program, not whole), by_group),
+        _derivatives(_crossed_ways(program), path.by_way),
     )
 
 
@@ -104,10 +95,9 @@ class _Keys(Generic[Key]):
     keys: tuple[Key, ...]
 
 
-def _derivatives(
-    by: _Keys[Key], counts_and_sums: tuple[Int64Array, Int64Array]
-) -> dict[Key, Derivative]:
-    counts, sums = (of_all[by.index].tolist() for of_all in counts_and_sums)
+def _derivatives(by: _Keys[Key], of_all: Int64Array) -> dict[Key, Derivative]:
+    """From (2, all counts) how many there are of each on the path, and their times."""
+    counts, sums = of_all.reshape(2, -1).take(by.index, axis=1).tolist()
     return dict(zip(by.keys, map(Derivative, counts, sums), strict=True))
 
 
@@ -120,26 +110,21 @@ def timed_kinds(timeline: Timeline) -> tuple[OpKind, ...]:
     return tuple(sorted(kinds))
 
 
-def _parts(timeline: Timeline, operations: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Stage and kind (as one number, stage after stage) and picoseconds of what operations do.
-
-    A pair without a time of its own stands there as two.
-    """
-    program, times = timeline.program, timeline.times
-    group: Int64Array = operation_groups(program)[operations]
-    time = timeline.durations[operations]
-    pair = np.flatnonzero(program.kind[operations] == OpKind.FORWARD_BACKWARD)
-    if times.forward_backward is not None or not len(pair):
-        return group, time
-    group[pair] += OpKind.FORWARD - OpKind.FORWARD_BACKWARD
-    backward_stage = program.backward_stage[operations[pair]].astype(np.int64)
-    backward_microbatch = program.backward_microbatch[operations[pair]]
-    backward_time = pick(times.backward, backward_stage, backward_microbatch)
-    time[pair] -= backward_time
-    return (
-        np.concatenate((group, backward_stage * len(OpKind) + OpKind.BACKWARD)),
-        np.concatenate((time, backward_time)),
-    )
+def _in_halves(timeline: Timeline, path: CriticalPath) -> Int64Array:
+    """`path.by_group` where a pair, which has no time of its own, stands as two."""
+    program = timeline.program
+    by_group = path.by_group.copy()
+    by_group[..., OpKind.FORWARD] += by_group[..., OpKind.FORWARD_BACKWARD]
+    by_group[..., OpKind.FORWARD_BACKWARD] = 0
+    operations = path.operations.operation
+    pair = operations[program.kind[operations] == OpKind.FORWARD_BACKWARD]
+    backward_stage = program.backward_stage[pair]
+    time = pick(timeline.times.backward, backward_stage, program.backward_microbatch[pair])
+    counts, times = by_group
+    np.subtract.at(times[:, OpKind.FORWARD], program.stage[pair], time)
+    np.add.at(times[:, OpKind.BACKWARD], backward_stage, time)
+    np.add.at(counts[:, OpKind.BACKWARD], backward_stage, 1)
+    return by_group
 
 
 @kept_with_program

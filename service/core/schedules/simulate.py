@@ -12,7 +12,7 @@ import numpy.typing as npt
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.build import build_program
 from service.core.schedules.kernels import last_ends, simulate_rows
-from service.core.schedules.program import Program
+from service.core.schedules.program import OpKind, Program
 
 __all__ = [
     "MAX_PICOSECONDS",
@@ -86,37 +86,51 @@ def simulate(
     Raises `InvalidInput` on a negative time, on a wrong length, and when times could add up to more
     than `MAX_PICOSECONDS`.
     """
-    leading = _check(program, durations, latencies)
+    leading = _check_lengths(program, durations, latencies)
     rows = int(np.prod(leading, dtype=np.int64))
     shape = (*leading, program.operations)
     duration_rows = _rows(durations, leading, rows)
     latency_rows = _rows(latencies, leading, rows)
-    _check_range(program, duration_rows, latency_rows)
     holds = np.zeros((rows, program.operations if blocking else 0), dtype=np.int64)
     for row in range(rows if blocking else 0):
         holds[row] = last_sends(program, latency_rows[row])[0]
-    run = _run(program, duration_rows, latency_rows, holds)
+    run, bits = _run(program, duration_rows, latency_rows, holds)
+    # Looked at afterwards, as the loop sees every time anyway: one beyond the range spoils the run
+    # and nothing else.
+    # An operation and its transfer are at most twice what has the bits of both.
+    if not 0 <= 2 * bits * program.operations <= MAX_PICOSECONDS:
+        _check_range(program, duration_rows, latency_rows)
     return Run(run.start.reshape(shape), run.end.reshape(shape), run.binding.reshape(shape))
 
 
-def bare_makespans(program: Program, durations: Int64Array) -> list[int]:
-    """The makespan of each row of durations (rows, operations) where transfers take no time.
+def bare_makespans(
+    program: Program, durations: Int64Array, of_kinds: Int64Array
+) -> tuple[int, int]:
+    """The makespans with each of two sets of durations where transfers take no time.
 
+    `durations` is (operations,); `of_kinds` is (2, kinds, microbatches or 1), what each kind of
+    operation takes on any stage: by its own microbatch and, to be added, by that of its backward.
     Raises `InvalidInput` when times could add up to more than `MAX_PICOSECONDS`.
     """
-    _check_range(program, durations, np.zeros(0, dtype=np.int64))
-    makespans = np.empty(len(durations), dtype=np.int64)
-    last_ends(
+    makespans = np.empty(2, dtype=np.int64)
+    bits = last_ends(
         program.order,
         program.rank,
         program.ranks,
         program.input_offsets,
         program.inputs,
+        program.kind,
+        program.microbatch,
+        program.backward_microbatch,
         durations,
+        of_kinds,
         makespans,
     )
-    found: list[int] = makespans.tolist()
-    return found
+    if not 0 <= bits * program.operations <= MAX_PICOSECONDS:
+        _check_range(program, durations, np.zeros(0, dtype=np.int64))
+        _check_range(program, of_kinds[0], of_kinds[1])
+    one, other = makespans.tolist()
+    return one, other
 
 
 def warm_up() -> None:
@@ -143,13 +157,16 @@ def last_sends(program: Program, latencies: Int64Array) -> tuple[Int64Array, Int
     return longest, last
 
 
-def _run(program: Program, durations: Int64Array, latencies: Int64Array, holds: Int64Array) -> Run:
+def _run(
+    program: Program, durations: Int64Array, latencies: Int64Array, holds: Int64Array
+) -> tuple[Run, int]:
+    """And the bits that any time has."""
     run = Run(
         np.empty(durations.shape, dtype=np.int64),
         np.empty(durations.shape, dtype=np.int64),
         np.empty(durations.shape, dtype=np.int32),
     )
-    simulate_rows(
+    bits = simulate_rows(
         program.order,
         program.rank,
         program.ranks,
@@ -162,7 +179,7 @@ def _run(program: Program, durations: Int64Array, latencies: Int64Array, holds: 
         run.end,
         run.binding,
     )
-    return run
+    return run, bits
 
 
 def _rows(times: Int64Array, leading: tuple[int, ...], rows: int) -> Int64Array:
@@ -170,7 +187,9 @@ def _rows(times: Int64Array, leading: tuple[int, ...], rows: int) -> Int64Array:
     return np.ascontiguousarray(spread.reshape(rows, times.shape[-1]), dtype=np.int64)
 
 
-def _check(program: Program, durations: Int64Array, latencies: Int64Array) -> tuple[int, ...]:
+def _check_lengths(
+    program: Program, durations: Int64Array, latencies: Int64Array
+) -> tuple[int, ...]:
     faults = []
     for name, times, length in (
         ("durations", durations, program.operations),
@@ -179,31 +198,27 @@ def _check(program: Program, durations: Int64Array, latencies: Int64Array) -> tu
         if times.shape[-1] != length:
             detail = f"{name} has {length} entries; got {times.shape[-1]}"
             faults.append(Fault(FaultCode.WRONG_LENGTH, (name,), detail))
-        elif times.size and int(times.min()) < 0:
-            detail = f"{name} are not negative; got {int(times.min())} ps"
-            faults.append(Fault(FaultCode.OUT_OF_RANGE, (name,), detail))
     if faults:
-        raise InvalidInput(faults)
+        raise InvalidInput(_negative(durations, latencies) + faults)
     return np.broadcast_shapes(durations.shape[:-1], latencies.shape[:-1])
 
 
 def _check_range(program: Program, durations: Int64Array, latencies: Int64Array) -> None:
-    """Refuse what could overflow. Most runs pass on the plain sum of everything.
+    """Refuse what is negative or could overflow.
 
-    A long plan of long operations may not, and is held against what any chain of dependent
-    operations can add up to: the number of operations on the longest chain, times the longest
-    operation with the longest transfer.
+    A long plan of long operations is held against what any chain of dependent operations can add up
+    to: the number of operations on the longest chain, times the longest operation with the longest
+    transfer.
     """
-    longest = _largest(durations) + _largest(latencies)
-    if longest * (program.operations + len(program.inputs)) <= MAX_PICOSECONDS:
+    faults = _negative(durations, latencies)
+    if faults:
+        raise InvalidInput(faults)
+    longest = int(durations.max(initial=0)) + int(latencies.max(initial=0))
+    if longest * program.operations <= MAX_PICOSECONDS:
         return
-    unit_run = _run(
-        program,
-        np.ones((1, program.operations), dtype=np.int64),
-        np.zeros((1, len(program.inputs)), dtype=np.int64),
-        np.zeros((1, 0), dtype=np.int64),
-    )
-    chain_length = int(unit_run.makespan[0])
+    each = np.ones(program.operations, dtype=np.int64)
+    none = np.zeros((2, len(OpKind), 1), dtype=np.int64)
+    chain_length, _ = bare_makespans(program, each, none)
     if chain_length * longest > MAX_PICOSECONDS:
         detail = (
             f"a chain of {chain_length} operations of up to {longest} ps with their transfers "
@@ -212,5 +227,11 @@ def _check_range(program: Program, durations: Int64Array, latencies: Int64Array)
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs",), detail)])
 
 
-def _largest(times: Int64Array) -> int:
-    return int(times.max()) if times.size else 0
+def _negative(durations: Int64Array, latencies: Int64Array) -> list[Fault]:
+    return [
+        Fault(
+            FaultCode.OUT_OF_RANGE, (name,), f"{name} are not negative; got {int(times.min())} ps"
+        )
+        for name, times in (("durations", durations), ("latencies", latencies))
+        if times.size and int(times.min()) < 0
+    ]

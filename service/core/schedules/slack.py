@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from service.core.schedules.event_kernels import latest_ends_with_links
 from service.core.schedules.explain_kernels import least_of_groups
-from service.core.schedules.kernels import latest_ends
-from service.core.schedules.program import OpKind
-from service.core.schedules.stage_times import operation_groups
+from service.core.schedules.kernels import least_slack
+from service.core.schedules.program import OpKind, Program
+from service.core.schedules.stage_times import operation_groups, run_groups
 from service.core.schedules.timeline import Timeline
 
 __all__ = ["LeastSlack", "Slack", "measure_slack"]
@@ -74,7 +74,9 @@ def measure_slack(timeline: Timeline) -> Slack:
     latest start of the next bundle on a link bounds the one before.
     """
     program, run = timeline.program, timeline.run
-    latest = np.empty(program.operations, dtype=np.int64)
+    groups = operation_groups(program)
+    slack = np.empty(program.operations, dtype=np.int64)
+    least, place = np.empty((2, program.stages * len(_KINDS)), dtype=np.int64)
     links = timeline.transfers.links
     if run.queues is not None and links is not None:
         latest_ends_with_links(
@@ -91,10 +93,12 @@ def measure_slack(timeline: Timeline) -> Slack:
             links.served.latency,
             links.served.links,
             timeline.makespan,
-            latest,
+            slack,
         )
+        slack -= run.end
+        least_of_groups(groups, slack, least, place)
     else:
-        latest_ends(
+        least_slack(
             program.order,
             program.rank,
             program.rank_offsets,
@@ -104,27 +108,27 @@ def measure_slack(timeline: Timeline) -> Slack:
             timeline.latencies,
             timeline.holds if timeline.transfers.holds_senders else timeline.holds[:0],
             timeline.makespan,
-            latest,
+            run.end,
+            groups,
+            slack,
+            least,
+            place,
         )
-    slack = np.subtract(latest, run.end, out=latest)
-    return Slack(slack, _least(timeline, slack))
+    return Slack(slack, _entries(program, least, place))
 
 
-def _least(timeline: Timeline, slack: Int64Array) -> tuple[LeastSlack, ...]:
-    program = timeline.program
-    kinds = len(_KINDS)
-    least, place = np.empty((2, program.stages * kinds), dtype=np.int64)
-    least_of_groups(operation_groups(program), slack, least, place)
-    there = np.flatnonzero(place >= 0)
-    operations = place[there]
+def _entries(program: Program, least: Int64Array, place: Int64Array) -> tuple[LeastSlack, ...]:
+    keys = run_groups(program)
+    operations = place[keys.index]
+    microbatches, slacks = program.microbatch[operations], least[keys.index]
     return tuple(
-        LeastSlack(group // kinds, _KINDS[group % kinds], *entry)
-        for group, *entry in zip(
-            there.tolist(),
-            program.microbatch[operations].tolist(),
+        map(
+            LeastSlack,
+            keys.stages,
+            keys.kinds,
+            microbatches.tolist(),
             operations.tolist(),
-            least[there].tolist(),
-            strict=True,
+            slacks.tolist(),
         )
     )
 

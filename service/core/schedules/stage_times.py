@@ -15,6 +15,8 @@ from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import OpKind, Program, kept_with_program
 
 __all__ = [
+    "TIMES_OF_KIND",
+    "RunGroups",
     "StageSequence",
     "StageTimes",
     "at_microbatches",
@@ -26,6 +28,7 @@ __all__ = [
     "operation_groups",
     "operation_kinds",
     "pick",
+    "run_groups",
     "stage_work",
     "take_places",
 ]
@@ -112,14 +115,7 @@ class StageTimes:
 
         Raises `InvalidInput` for a kind of which they are not known.
         """
-        found = {
-            OpKind.FORWARD: self.forward,
-            OpKind.BACKWARD: self.backward,
-            OpKind.BACKWARD_INPUT: self.backward_input,
-            OpKind.BACKWARD_WEIGHT: self.backward_weight,
-            OpKind.RECOMPUTE: self.recompute,
-            OpKind.FORWARD_BACKWARD: self.forward_backward,
-        }[kind]
+        found: Int64Array | None = getattr(self, TIMES_OF_KIND[kind])
         if found is None:
             detail = f"stage times have no {kind.letter}: give the two halves of each backward"
             raise InvalidInput([Fault(FaultCode.MISSING_FIELD, ("costs", "stages"), detail)])
@@ -127,6 +123,8 @@ class StageTimes:
 
 
 _FIELDS = tuple(field.name for field in fields(StageTimes))
+# The field of `StageTimes` that each kind of operation takes its times from.
+TIMES_OF_KIND = {kind: kind.name.lower() for kind in OpKind}
 
 
 @kept_with_program
@@ -140,6 +138,23 @@ def operation_kinds(program: Program) -> tuple[OpKind, ...]:
 def operation_groups(program: Program) -> Int64Array:
     """(operations,) stage x kinds + kind: all operations of one kind on one stage are a group."""
     return program.stage.astype(np.int64) * len(OpKind) + program.kind
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunGroups:
+    """The groups of which operations are run: where each stands, its stage and its kind."""
+
+    index: Int64Array
+    stages: tuple[int, ...]
+    kinds: tuple[OpKind, ...]
+
+
+@kept_with_program
+def run_groups(program: Program) -> RunGroups:
+    """Those of a program, stage after stage, kinds in the order of their numbers."""
+    index = np.flatnonzero(np.bincount(operation_groups(program)))
+    stages, kinds = np.divmod(index, len(OpKind))
+    return RunGroups(index, tuple(stages.tolist()), tuple(map(OpKind, kinds.tolist())))
 
 
 @kept_with_program
@@ -175,8 +190,8 @@ def operation_durations(program: Program, times: StageTimes) -> Int64Array:
     Raises `InvalidInput` when the times are not one per stage, neither one for all microbatches nor
     one for each, or lack a kind that is run.
     """
-    for name, given in times.given.items():
-        _check_shape(f"{name} times", given, program.stages, "a stage", program)
+    for name, of_stage in times.given.items():
+        _check_shape(f"{name} times", of_stage, program.stages, "a stage", program)
     width = max(times.widths)
     leading = times.forward.shape[:-2]
     table = np.zeros((*leading, program.stages, len(OpKind), width), dtype=np.int64)

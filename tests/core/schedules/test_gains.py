@@ -83,10 +83,10 @@ def bound_by_derivatives(line: Timeline, change: Change, after: int) -> int:
     found = measure_sensitivity(line, find_critical_path(line))
     if isinstance(change, OperationChange):
         derivative = found.operations[change.stage, change.kind]
-        return derivative.picoseconds - derivative.count * after
+        return derivative.picoseconds - derivative.on_path * after
     return sum(
         found.transfers[index, change.gradient].picoseconds
-        - found.transfers[index, change.gradient].count * after
+        - found.transfers[index, change.gradient].on_path * after
         for index, edge in enumerate(line.program.stage_edges)
         if (edge.source, edge.target) == (change.source, change.target)
         and (index, change.gradient) in found.transfers

@@ -5,7 +5,7 @@ import pytest
 from service.core.errors import InvalidInput
 from service.core.schedules.assemble import assemble_program
 from service.core.schedules.build import build_program, chain
-from service.core.schedules.interleaved import check_groups, group_of, interleaved_order
+from service.core.schedules.interleaved import check_groups, group_of, interleaved_orders
 from service.core.schedules.shape import Shape
 
 
@@ -54,7 +54,7 @@ def test_a_short_last_group_would_stall_the_ranks() -> None:
     with pytest.raises(InvalidInput, match="wait for each other for ever"):
         assemble_program(
             "interleaved_1f1b",
-            [interleaved_order(rank, shape) for rank in range(8)],
+            interleaved_orders(shape),
             stages=16,
             microbatches=12,
             stage_edges=chain(16),

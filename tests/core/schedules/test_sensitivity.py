@@ -41,7 +41,7 @@ def test_the_slow_stage_is_what_the_makespan_follows() -> None:
     """18/18/25/18 ms, 16 microbatches: all but the second one pass stage 2 on the path."""
     found = sensitivity(timeline("1f1b", 16, *thirds([18, 18, 25, 18])))
     for kind in (OpKind.FORWARD, OpKind.BACKWARD):
-        assert [found.operations[stage, kind].count for stage in range(4)] == [1, 1, 15, 2]
+        assert [found.operations[stage, kind].on_path for stage in range(4)] == [1, 1, 15, 2]
 
 
 def test_what_is_off_the_path_is_there_with_zeros() -> None:
@@ -110,7 +110,7 @@ def test_shares_are_those_of_the_critical_path(seed: int) -> None:
             of_stage = [d.picoseconds for (s, _), d in found.operations.items() if s == stage]
             assert path.by_stage[stage] == sum(of_stage) or has_pairs(line)
         assert sum(d.picoseconds for d in found.operations.values()) == sum(path.by_stage)
-        on_path = {key: d.picoseconds for key, d in found.transfers.items() if d.count}
+        on_path = {key: d.picoseconds for key, d in found.transfers.items() if d.on_path}
         assert on_path == path.by_transfer
         for (stage, kind), derivative in found.operations.items():
             each = line.times.of_kind(kind)[stage].tolist()
@@ -124,8 +124,8 @@ def test_shares_are_those_of_the_critical_path(seed: int) -> None:
 
 def assert_a_sum_of(derivative: Derivative, times: list[int]) -> None:
     """As many of these times as are counted, exactly so where they are all the same."""
-    assert derivative.count * min(times) <= derivative.picoseconds
-    assert derivative.picoseconds <= derivative.count * max(times)
+    assert derivative.on_path * min(times) <= derivative.picoseconds
+    assert derivative.picoseconds <= derivative.on_path * max(times)
 
 
 def test_every_stage_and_kind_that_is_run_is_there_in_order(seed: int) -> None:
