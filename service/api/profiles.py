@@ -15,6 +15,7 @@ from service.app.idempotency import Answer, Record
 from service.app.imports import Imported, ProfileFile, import_profile
 from service.app.ports import DocumentKind
 from service.formats.documents.fields import or_none
+from service.formats.profile_reading import Stated
 from service.web.forms import read_form
 from service.web.idempotency import IDEMPOTENT, respond_once
 from service.web.openapi import EXAMPLE, MULTIPART
@@ -43,32 +44,32 @@ _EXAMPLE_IMPORT = {
     request_max_body_size=MAX_IMPORT_BYTES,
     responses={
         201: ResponseSpec(ImportAnswer, description="A document was stored as a new revision"),
-        200: ResponseSpec(ImportAnswer, description="A dry run, or both documents were known"),
+        200: ResponseSpec(ImportAnswer, description="A dry run, or nothing in it was new"),
     },
 )
 async def import_file(
     request: Request[Any, Any, Any], services: InjectedServices, name: DocumentName
 ) -> Response[bytes]:
-    """Reads a profile as another tool wrote it into a model and a profile, stored together or not
-    at all. The answer lists what was read, assumed and left out; what is refused is listed with
-    line numbers. Importing the same file again changes nothing.
+    """Reads a profile as another tool wrote it into a profile, and a model where the file holds
+    one, stored together or not at all. What a format can't say is asked for by the name of its
+    field. The answer lists what was read, assumed and left out; what is refused is listed with line
+    numbers. Importing the same file again changes nothing.
     """
     profile_name = required_name(name)
     content, fields = await read_form(request, ProfileImportFields)
-    file = ProfileFile(
-        content=content,
-        microbatch_size=fields.microbatch_size,
-        format=or_none(fields.format),
+    stated = Stated(
+        microbatch_size=or_none(fields.microbatch_size),
         device=or_none(fields.device),
         precision=or_none(fields.precision),
     )
+    file = ProfileFile(content, stated, or_none(fields.format))
 
     async def create(record: Record[Imported]) -> Imported:
         return await import_profile(
             services,
             file,
             profile_name=profile_name,
-            model_name=or_none(fields.model_name) or profile_name,
+            model_name=or_none(fields.model_name),
             dry_run=fields.dry_run,
             record=record,
         )
@@ -83,7 +84,8 @@ def _digest(content: bytes) -> str:
 
 
 def _imported_answer(imported: Imported) -> Answer:
-    stored = [part.stored for part in (imported.model, imported.profile) if part.stored]
+    made = (imported.model, imported.profile)
+    stored = [part.stored for part in made if part is not None and part.stored is not None]
     is_new = any(part.change is not Change.UNCHANGED for part in stored)
     return Answer(201 if is_new else 200, {}, msgspec.json.encode(import_answer(imported)))
 

@@ -115,8 +115,7 @@ def estimate(plan: str, patch: str | None, as_json: bool) -> None:
 @click.option(
     "--microbatch-size",
     type=click.IntRange(1, 2**31),
-    required=True,
-    help="Samples of one profiled batch, which the file does not say.",
+    help="Samples of one profiled batch, where the file does not say it.",
 )
 @click.option("--device", help="What it was measured on.")
 @click.option("--precision", help="What it was measured in.")
@@ -125,22 +124,22 @@ def import_(
     file: Path,
     name: str,
     model_name: str | None,
-    microbatch_size: int,
+    microbatch_size: int | None,
     device: str | None,
     precision: str | None,
     dry_run: bool,
 ) -> None:
-    """Import FILE, a PipeDream graph.txt, as a model and a profile."""
+    """Import FILE, a profile that another tool wrote, and its model where it holds one."""
     from service.app.imports import ProfileFile
     from service.app.references import NAME_RULE, parse_name
+    from service.formats.profile_reading import Stated
 
     model_name = model_name or name
     for option, value in (("--name", name), ("--model-name", model_name)):
         if parse_name(value) is None:
             raise click.ClickException(f"{option} is {NAME_RULE}; got {value!r}")
-    profile = ProfileFile(
-        file.read_bytes(), microbatch_size=microbatch_size, device=device, precision=precision
-    )
+    stated = Stated(microbatch_size=microbatch_size, device=device, precision=precision)
+    profile = ProfileFile(file.read_bytes(), stated)
     settings = migrated_settings()
     use = partial(_import, profile=profile, name=name, model_name=model_name, dry_run=dry_run)
     click.echo(with_services(settings, use))
@@ -264,6 +263,8 @@ async def _import(
         if entries:
             lines += ["", f"{heading}:", *(f"  - {entry}" for entry in entries)]
     for noun, document in (("model", imported.model), ("profile", imported.profile)):
+        if document is None:
+            continue
         if document.stored is None:
             lines.append(f"Nothing stored: {noun} {document.name} was only read.")
         else:

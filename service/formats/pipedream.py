@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.dtypes import DType
+from service.core.topology.readings import LeftOut
 from service.formats.documents.fields import MAX_INTEGER
 from service.formats.documents.model import (
     LayerDocument,
@@ -22,9 +23,9 @@ from service.formats.documents.model import (
     TensorDocument,
 )
 from service.formats.documents.profile import MeasurementDocument, ProfileDocument
-from service.formats.pipedream_graph import MARK, LeftOut, Node, read_graph
+from service.formats.pipedream_graph import MARK, Node, read_graph
 
-__all__ = ["LeftOut", "PipeDreamImport", "ReadFacts", "looks_like_pipedream", "read_pipedream"]
+__all__ = ["PipeDreamImport", "ReadFacts", "looks_like_pipedream", "read_pipedream"]
 
 _MAX_DESCRIPTION = 2000
 _MAX_DEVICE = 127

@@ -8,9 +8,10 @@ from re import compile as compile_expression
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.graph import INPUT_KIND
+from service.core.topology.readings import LeftOut
 from service.formats.documents.fields import MAX_LAYERS
 
-__all__ = ["MARK", "MAX_FAULTS", "MAX_LINKS", "LeftOut", "Node", "PipeDreamGraph", "read_graph"]
+__all__ = ["MARK", "MAX_FAULTS", "MAX_LINKS", "Node", "PipeDreamGraph", "read_graph"]
 
 # (tensor, consumer) pairs of one file: a list of many sizes taken whole by many nodes. The model
 # spells out each consumer's name, so a small file of long names could make a huge one.
@@ -34,14 +35,6 @@ _IDENTIFIER = compile_expression(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _LOADER = compile_expression(r"Input[0-9]*")
 _ELEMENT_OF = compile_expression(r"__getitem__\(([0-9]{1,6})\)")
 _STAGE = compile_expression(r"stage_id=[0-9]+")
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Something the file says and the documents do not take over."""
-
-    line: int
-    detail: str
 
 
 @dataclass(slots=True)

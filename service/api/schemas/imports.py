@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.app.imports import Imported, ImportedDocument
+from service.app.profile_formats import PROFILE_FORMATS
 
 __all__ = ["ImportAnswer", "ImportedPart", "LeftOutLine", "ProfileImportFields", "import_answer"]
 
@@ -14,18 +15,22 @@ _Words = Annotated[str, Meta(min_length=1, max_length=127, pattern=r"^[^\x00-\x1
 class ProfileImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """The fields of the form beside the part `file`."""
 
-    microbatch_size: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=2**53 - 1,
-            description="Samples of one microbatch the profile was taken at; the file can't say.",
-            examples=[64],
-        ),
-    ]
+    microbatch_size: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=2**53 - 1,
+                description="Samples of one microbatch the profile was taken at. A `pipedream` "
+                "file can't say it and needs it.",
+                examples=[64],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     format: (
         Annotated[
-            Literal["pipedream"],
+            Literal[PROFILE_FORMATS],  # type: ignore[valid-type]
             Meta(description="The file's format; recognised by its content when absent."),
         ]
         | UnsetType
@@ -81,7 +86,10 @@ class ImportAnswer(Struct, kw_only=True, frozen=True):
     read: Annotated[dict[str, Any], Meta(description="What was read, in a few numbers")]
     assumptions: Annotated[list[str], Meta(description="What the file can't say, in sentences")]
     left_out: list[LeftOutLine]
-    model: ImportedPart
+    model: (
+        Annotated[ImportedPart, Meta(description="Absent where the file holds costs alone")]
+        | UnsetType
+    ) = UNSET
     profile: ImportedPart
 
 
@@ -90,10 +98,10 @@ def import_answer(imported: Imported) -> ImportAnswer:
     return ImportAnswer(
         format=imported.format,
         dry_run=imported.profile.stored is None,
-        read=imported.facts,
+        read=dict(imported.facts),
         assumptions=list(imported.assumptions),
         left_out=[LeftOutLine(line=item.line, detail=item.detail) for item in imported.left_out],
-        model=_part(imported.model),
+        model=UNSET if imported.model is None else _part(imported.model),
         profile=_part(imported.profile),
     )
 
