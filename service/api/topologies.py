@@ -14,6 +14,7 @@ from service.api.injection import InjectedServices
 from service.api.schemas.documents import Page
 from service.api.schemas.topologies import DeviceEntry, LinkEntry, device_entry, link_entry
 from service.api.topology_paths import find_paths
+from service.api.topology_shares import get_shared
 from service.app import documents
 from service.app.apart import run_apart
 from service.app.documents import version_tag
@@ -124,5 +125,5 @@ async def _page(
 
 
 topologies = document_router(
-    DocumentKind.TOPOLOGY, "two-dgx-h100", [list_devices, list_links, find_paths]
+    DocumentKind.TOPOLOGY, "two-dgx-h100", [list_devices, list_links, find_paths, get_shared]
 )

@@ -17,6 +17,7 @@ from enum import StrEnum
 
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.topology.cluster import Cluster, VertexKind
+from service.core.topology.index import index_of
 from service.core.topology.path_kinds import NicReach, PathKind, nic_reaches, path_kind
 from service.core.topology.paths import PathFinder, PhysicalPath, joined, path_finder
 from service.core.topology.sharing import SharedCapacity, shared_capacities, users_of
@@ -90,7 +91,7 @@ def find_pair_paths(
     """
     _check_names(cluster, pair, concurrent)
     finder = path_finder(cluster)
-    _check_work(finder, pair, concurrent)
+    _check_work(cluster, finder, pair, concurrent)
     others = tuple(finder.path(*other) for other in concurrent)
     users = users_of(others)
 
@@ -144,7 +145,7 @@ def _forwarded(
         or (not inside and _keeps_rail(cluster, pinned) and _leaves_near(cluster, pinned))
     ):
         return
-    for gpu in finder.gpus_beside(source.name):
+    for gpu in index_of(cluster).names(source.host, VertexKind.GPU):
         if gpu in pair:
             continue
         first = finder.path(source.name, gpu)
@@ -190,8 +191,11 @@ def _check_names(cluster: Cluster, pair: Pair, concurrent: Sequence[Pair]) -> No
         raise InvalidInput(faults)
 
 
-def _check_work(finder: PathFinder, pair: Pair, concurrent: Sequence[Pair]) -> None:
-    beside = [(gpu, end) for gpu in finder.gpus_beside(pair[0]) for end in pair]
+def _check_work(
+    cluster: Cluster, finder: PathFinder, pair: Pair, concurrent: Sequence[Pair]
+) -> None:
+    gpus = index_of(cluster).names(cluster.vertices[pair[0]].host, VertexKind.GPU)
+    beside = [(gpu, end) for gpu in gpus for end in pair]
     if finder.links_searched({pair, *beside, *concurrent}) <= _MAX_LINKS_SEARCHED:
         return
     detail = (

@@ -90,11 +90,6 @@ class PathFinder:
             self._known[pair] = self._find(source, target)
         return self._known[pair]
 
-    def gpus_beside(self, name: str) -> tuple[str, ...]:
-        """The GPUs of the host of a vertex, by name; none for a switch outside hosts."""
-        router = self._router
-        return tuple(router.names[gpu] for gpu in router.gpus_beside(router.number[name]))
-
     def links_searched(self, pairs: Iterable[tuple[str, str]]) -> int:
         """How many links finding these pairs looks at, at most; the names are in the cluster."""
         number = self._router.number

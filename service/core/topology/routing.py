@@ -130,13 +130,6 @@ class Router:
         self._links_of_a_search = self._most_links()
         self._known: dict[Hashable, _Found | None] = {}
 
-    def gpus_beside(self, vertex: int) -> tuple[int, ...]:
-        """The GPUs of a vertex's host, itself included if it is one; none outside hosts."""
-        host = self._host[vertex]
-        if host == _FABRIC:
-            return ()
-        return tuple(member for member in self._members[host] if self._is_gpu[member])
-
     def links_searched(self, pairs: Iterable[tuple[int, int]]) -> int:
         """How many links finding these pairs looks at, at most, when none is known yet."""
         return len({self._likeness(*pair) for pair in pairs}) * self._links_of_a_search

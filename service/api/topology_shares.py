@@ -1,0 +1,67 @@
+"""What the GPUs of a stored topology have in common on their way out."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get
+from litestar.openapi.datastructures import ResponseSpec
+
+from service.api.documents import DocumentReference
+from service.api.injection import InjectedServices
+from service.api.schemas.shared_reports import MAX_LISTED_GROUPS, SharedReport, shared_report
+from service.api.topology_queries import OneHost, check_host
+from service.app import documents
+from service.app.documents import version_tag
+from service.app.ports import DocumentKind
+from service.core.topology.nic_sharing import check_sharing_work, host_sharing, like_hosts
+from service.core.topology.uplinks import uplinks_by_likeness
+from service.web import problem_types
+from service.web.conditional import entity_tag, is_unmodified
+from service.web.openapi import CONDITIONAL, PROBLEMS
+
+__all__ = ["get_shared"]
+
+
+_PROBLEMS = (problem_types.INVALID_INPUT, problem_types.WORK_BUDGET_EXCEEDED)
+
+
+@get(
+    "/{name:str}/shared",
+    operation_id="get_topology_shared",
+    summary="What the GPUs of a cluster share on their way out",
+    opt={**CONDITIONAL, PROBLEMS: _PROBLEMS},
+    responses={200: ResponseSpec(SharedReport, description="Hosts that are alike, told once")},
+)
+async def get_shared(
+    request: Request[Any, Any, Any],
+    services: InjectedServices,
+    name: DocumentReference,
+    host: OneHost = None,
+) -> Response[bytes]:
+    """Which GPUs go through the same NIC, PCIe link, host bridge, socket link and uplinks.
+
+    By the physical way to the nearest NIC, with each capacity and what an even split leaves each
+    GPU. NICs that are equally near, ways that cross sockets and unequal distances are told.
+    """
+    revision = await documents.get(services, DocumentKind.TOPOLOGY, name)
+    headers = {"ETag": entity_tag(version_tag(revision))}
+    if is_unmodified(request, version_tag(revision)):
+        return Response(b"", status_code=304, headers=headers)
+    expansion = await services.clusters.get(revision)
+    cluster = expansion.cluster
+
+    def report() -> bytes:
+        groups = like_hosts(cluster)
+        if host is not None:
+            check_host(cluster, host)
+            # The host that was asked for stands for those like it.
+            names = next(names for names in groups if host in names)
+            groups = ((host, *(name for name in names if name != host)),)
+        told = [names[0] for names in groups[:MAX_LISTED_GROUPS]]
+        check_sharing_work(cluster, told)
+        sharing = [host_sharing(cluster, one) for one in told]
+        uplinks = uplinks_by_likeness(cluster)
+        return msgspec.json.encode(shared_report(revision, expansion, groups, sharing, uplinks))
+
+    content = await services.executor.run(report)
+    return Response(content, media_type="application/json", headers=headers)
