@@ -45,9 +45,9 @@ class Findings:
         return len(self._faults) > MAX_FAULTS
 
     @property
-    def sound(self) -> bool:
-        """Whether nothing was refused so far."""
-        return not self._faults
+    def faulty(self) -> bool:
+        """Whether anything was refused so far."""
+        return bool(self._faults)
 
     def refuse(self, line: int | None, detail: str, code: FaultCode = FaultCode.UNREADABLE) -> None:
         """Note a fault of a line (`detail` goes on after "line 7 "), or of the file as a whole."""
