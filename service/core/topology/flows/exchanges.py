@@ -1,0 +1,199 @@
+"""Bounds of messages that go each from one device to another, single ones or an all-to-all."""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+
+from service.core.topology.flows.collapse import Collapse
+from service.core.topology.flows.demands import Exchange, Messages
+from service.core.topology.flows.linear_program import LpSolution
+from service.core.topology.flows.ordering import ordered
+from service.core.topology.flows.pinned import pinned_bounds, pinned_loads, pinned_routes
+from service.core.topology.flows.problems import (
+    Problem,
+    flow_bound,
+    latency_floor,
+    link_bound,
+    whole,
+)
+from service.core.topology.flows.results import FlowBounds, Load, Method
+from service.core.topology.flows.routes import Routes
+from service.core.topology.flows.study import FlowStudy
+
+__all__ = [
+    "MAX_JOINT_SIZE",
+    "MAX_KINDS",
+    "MAX_PINNED_PAIRS",
+    "any_exchange",
+    "any_messages",
+    "pinned_exchange",
+    "pinned_messages",
+]
+
+# Arcs and nodes of one linear program: about a second of one core.
+MAX_JOINT_SIZE = 20_000
+# Pairs whose pinned paths are looked up.
+MAX_PINNED_PAIRS = 65_536
+# Kinds of devices that symmetries may leave: each is a commodity.
+MAX_KINDS = 512
+# Links that are looked at to find which ones the routes of all sources may use.
+_MAX_LOOKS = 50_000_000
+
+
+def pinned_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
+    """Each message keeps to its pinned path."""
+    network = study.network
+    routes = pinned_routes(network, study.finder, messages)
+    loads = pinned_loads(network, routes)
+    floors = [Fraction(path.latency_floor_seconds) for path in routes.paths]
+    return FlowBounds(
+        bounds=tuple(pinned_bounds(network, routes, loads)),
+        method=Method.PINNED_LOADS,
+        loads=tuple(Load(resource, 1, float(total)) for resource, total in loads.items()),
+        latency_floor=max(floors, default=Fraction(0)),
+        unreachable=routes.lost,
+    )
+
+
+def pinned_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
+    """Each pair's block keeps to its pinned path; for too many pairs, ports and cuts alone."""
+    count = len(exchange.vertices)
+    if count * (count - 1) > MAX_PINNED_PAIRS:
+        return FlowBounds(tuple(ordered(study, exchange)), Method.CUTS)
+    pairs = permutations(exchange.vertices.tolist(), 2)
+    messages = Messages.of((one, other, exchange.pair_bytes) for one, other in pairs)
+    found = pinned_messages(study, messages)
+    return _incomplete(found.method, found.unreachable) if found.unreachable else found
+
+
+def any_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
+    """Each message may be divided over all routes that are allowed."""
+    ends = list(zip(messages.sources.tolist(), messages.targets.tolist(), strict=True))
+    shares: dict[int, dict[int, Fraction]] = {}
+    for (source, target), amount in zip(ends, messages.amounts, strict=True):
+        of_source = shares.setdefault(source, {})
+        of_source[target] = of_source.get(target, Fraction(0)) + amount
+    problem = _whole(study, shares)
+    if problem is None:
+        return FlowBounds(tuple(ordered(study, messages)), Method.CUTS)
+    lost = _lost(problem, shares)
+    if lost:
+        apart = set(lost)
+        kept = zip(ends, messages.amounts, strict=True)
+        messages = Messages.of((*pair, amount) for pair, amount in kept if pair not in apart)
+    return _together(study, messages, problem, Method.LINEAR_PROGRAM, lost)
+
+
+def any_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
+    """Each block may be divided over all routes that are allowed."""
+    problem = _collapsed(study, exchange)
+    if problem is not None:
+        found, shares = problem
+        method = Method.SYMMETRIC_LINEAR_PROGRAM
+    else:
+        devices = exchange.vertices.tolist()
+        shares = {
+            root: {other: exchange.pair_bytes for other in devices if other != root}
+            for root in devices
+        }
+        whole_problem = _whole(study, shares)
+        if whole_problem is None:
+            return FlowBounds(tuple(ordered(study, exchange)), Method.CUTS)
+        found, method = whole_problem, Method.LINEAR_PROGRAM
+    lost = _lost(found, shares)
+    if lost:
+        return _incomplete(method, lost)
+    return _together(study, exchange, found, method, ())
+
+
+_Shares = Mapping[int, Mapping[int, Fraction]]
+
+
+def _collapsed(study: FlowStudy, exchange: Exchange) -> tuple[Problem, _Shares] | None:
+    """The problem with one of each kind, and what each kind of device sends to each other one.
+
+    None where symmetries leave too much.
+    """
+    symmetry = study.symmetry(exchange.vertices)
+    collapse = Collapse(study.network, Routes(study.network), symmetry, exchange.vertices)
+    if len(collapse.kinds_of_devices()) > MAX_KINDS:
+        return None
+    problem = collapse.exchange(exchange.pair_bytes)
+    shares = {
+        root: {other: count * exchange.pair_bytes for other, count in collapse.others(root).items()}
+        for root, _ in collapse.kinds_of_devices()
+    }
+    return (problem, shares) if problem.size <= MAX_JOINT_SIZE else None
+
+
+def _whole(study: FlowStudy, shares: _Shares) -> Problem | None:
+    """The problem of what each source sends on the network as it is; None when it is too large."""
+    network, routes = study.network, Routes(study.network)
+    if len(shares) * len(network.links) > _MAX_LOOKS:
+        return None
+    size = 0
+    for source, of_source in shares.items():
+        hosts = np.unique(network.host[list(of_source)])
+        size += int(routes.may_use(network.host[[source]], hosts).sum())
+        if size > MAX_JOINT_SIZE:
+            return None
+    problem = whole(
+        network,
+        [
+            routes.commodity(source, list(of_source), list(of_source.values()))
+            for source, of_source in shares.items()
+        ],
+    )
+    return problem if problem.size <= MAX_JOINT_SIZE else None
+
+
+def _lost(problem: Problem, shares: _Shares) -> tuple[tuple[int, int], ...]:
+    """The pairs that no route joins, of those that `shares` names."""
+    sources = zip(shares.items(), problem.commodities, strict=True)
+    return tuple(
+        (source, list(of_source)[place])
+        for (source, of_source), commodity in sources
+        for place in commodity.unreached
+    )
+
+
+def _incomplete(method: Method, lost: tuple[tuple[int, int], ...]) -> FlowBounds:
+    """Where some pairs of a collective have no route it never ends, and has no bounds."""
+    return FlowBounds((), method, unreachable=lost)
+
+
+def _together(
+    study: FlowStudy,
+    demand: Messages | Exchange,
+    problem: Problem,
+    method: Method,
+    lost: tuple[tuple[int, int], ...],
+) -> FlowBounds:
+    """The bounds of what moves all at once."""
+    network = study.network
+    found = flow_bound(network, problem)
+    bounds = ordered(
+        study,
+        demand,
+        links=[link_bound(network, problem)],
+        flows=[] if found is None else [found[0]],
+    )
+    return FlowBounds(
+        bounds=tuple(bounds),
+        method=method if found is not None or not len(demand.vertices) else Method.CUTS,
+        loads=() if found is None else _loads(problem, found[1]),
+        latency_floor=latency_floor(network, problem),
+        unreachable=lost,
+    )
+
+
+def _loads(problem: Problem, solution: LpSolution) -> tuple[Load, ...]:
+    """What each capacity carries, without those that carry nothing but a solver's rounding."""
+    least = float(solution.loads.max(initial=0.0)) * 1e-9
+    return tuple(
+        Load(int(problem.representative[kind]), int(problem.copies[kind]), float(total))
+        for kind, total in enumerate(solution.loads / problem.copies)
+        if total > least
+    )

@@ -1,0 +1,147 @@
+"""Published and hand-derived figures of all-to-all and all-gather, to their printed digits."""
+
+from fractions import Fraction
+
+import pytest
+
+from service.core.topology.cluster import Cluster
+from service.core.topology.flows.bounds import FlowRouting, bound_exchange, bound_gathering
+from service.core.topology.flows.demands import CollectiveKind, Exchange, Gathering
+from service.core.topology.flows.results import BindingKind, BoundKind, FlowBounds
+from service.core.topology.flows.study import FlowStudy
+from tests.core.topology.flows.small_clusters import (
+    cluster_of,
+    dgx_1_nvlinks,
+    nvswitch_hosts,
+    ring,
+    torus,
+)
+
+GB = 10**9
+
+
+def theta(cluster: Cluster) -> float:
+    """Bytes per second for each pair at once, under the policy `any`."""
+    study = FlowStudy(cluster)
+    found = bound_exchange(study, Exchange(study.network.gpus, Fraction(1)), FlowRouting.ANY)
+    flow = found.of(BoundKind.CONCURRENT_FLOW)
+    assert flow is not None
+    return 1 / flow.seconds
+
+
+def gathered(cluster: Cluster, kind: CollectiveKind = CollectiveKind.ALL_GATHER) -> FlowBounds:
+    study = FlowStudy(cluster)
+    gathering = Gathering(kind, study.network.gpus, Fraction(1))
+    return bound_gathering(study, gathering, FlowRouting.ANY)
+
+
+def digits(value: float, printed: str) -> bool:
+    """Whether a value rounds to what was printed."""
+    decimals = len(printed.partition(".")[2])
+    return f"{value:.{decimals}f}" == printed
+
+
+@pytest.mark.parametrize(
+    ("cluster", "printed"),
+    [
+        # SCCL: bandwidth-optimal cost 1/3 of a DGX-1's all-to-all, so L bytes take L / 75 GB/s.
+        (dgx_1_nvlinks(), "9.375"),
+        (nvswitch_hosts(1, 8, 450e9), "64.2857"),
+        # Between the devices of one host any route counts, over NICs too.
+        (nvswitch_hosts(1, 8, 450e9, 50e9), "71.43"),
+        # Sixteen devices, eight NICs of 50 GB/s a host: 64 pairs over 400 GB/s. With forwarding
+        # over NVLink separate rails lose nothing.
+        (nvswitch_hosts(2, 8, 450e9, 50e9), "6.25"),
+        (nvswitch_hosts(2, 8, 450e9, 50e9, rails=True), "6.25"),
+    ],
+    ids=["dgx-1", "nvswitch", "nvswitch and nics", "one switch", "rails"],
+)
+def test_all_to_all_of_known_hosts(cluster: Cluster, printed: str) -> None:
+    assert digits(theta(cluster) / GB, printed)
+
+
+@pytest.mark.parametrize(("count", "expected"), [(4, 0.5), (8, 0.125), (16, 0.03125)])
+def test_all_to_all_of_rings(count: int, expected: float) -> None:
+    """8 / n^2: the mean distance is n^2 / (4 (n - 1)) and 2 n links carry it."""
+    assert theta(ring(count)) == expected == 8 / count**2
+
+
+def test_all_to_all_of_a_torus() -> None:
+    assert theta(torus(4, 4)) == 0.125
+
+
+def test_the_mesh_of_a_dgx_1_binds_before_its_ports() -> None:
+    """A port alone would allow 150 GB/s over 7 pairs, distances 15 GB/s."""
+    study = FlowStudy(dgx_1_nvlinks())
+    found = bound_exchange(study, Exchange(study.network.gpus, Fraction(1)), FlowRouting.ANY)
+    port, flow = found.of(BoundKind.PORT), found.of(BoundKind.CONCURRENT_FLOW)
+    assert port is not None
+    assert flow is not None
+    assert 1 / port.seconds == pytest.approx(150e9 / 7)
+    assert flow.exact_seconds == Fraction(1, 9_375_000_000)
+    # One half of the mesh against the other: 16 pairs over six NVLinks of 25 GB/s, two of which are
+    # between the same two devices.
+    assert flow.binding.kind is BindingKind.LENGTHS
+
+
+def two_dgx_2() -> Cluster:
+    """Sixteen V100 with 125 GB/s into their switch, eight NICs of 12.5 GB/s beside it."""
+    devices = [f"h{host}/gpu{place}" for host in range(2) for place in range(16)]
+    joined = [(name, f"{name.partition('/')[0]}/nvs", 125e9) for name in devices]
+    for host in range(2):
+        for place in range(8):
+            joined.append((f"h{host}/nvs", f"h{host}/nic{place}", 12.5e9))
+            joined.append((f"h{host}/nic{place}", "switch", 12.5e9))
+    return cluster_of(devices, joined)
+
+
+def test_all_to_all_of_two_dgx_2() -> None:
+    """256 pairs over 100 GB/s; as bytes that each of 32 devices holds, 12.5 GB/s.
+
+    TE-CCL's schedule reaches 12.42.
+    """
+    study = FlowStudy(two_dgx_2())
+    found = bound_exchange(study, Exchange(study.network.gpus, Fraction(1, 32)), FlowRouting.ANY)
+    cut, flow = found.of(BoundKind.CUT), found.of(BoundKind.CONCURRENT_FLOW)
+    assert cut is not None
+    assert flow is not None
+    assert cut.binding.kind is BindingKind.HOST
+    assert flow.exact_seconds == cut.exact_seconds == Fraction(256, 32) / 100_000_000_000
+    assert 1 / flow.seconds == pytest.approx(12.5e9)
+    assert 1 / flow.seconds > 12.42e9
+
+
+@pytest.mark.parametrize(
+    ("cluster", "printed"),
+    [
+        # ForestColl, computed by its authors' program.
+        (nvswitch_hosts(1, 8, 300e9), "342.857"),
+        (nvswitch_hosts(2, 8, 300e9, 25e9), "346.667"),
+    ],
+    ids=["8 A100", "2 x 8 A100"],
+)
+def test_all_gather_of_known_hosts(cluster: Cluster, printed: str) -> None:
+    """Bytes that each device holds at the end, a second; a reduce-scatter is the same backwards."""
+    for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER):
+        flow = gathered(cluster, kind).of(BoundKind.CONCURRENT_FLOW)
+        assert flow is not None
+        assert digits(1 / flow.seconds / GB, printed), kind
+
+
+def test_all_gather_of_a_dgx_1() -> None:
+    """SCCL: seven blocks into six NVLinks of a device, so 7/6 rounds of one block a link."""
+    flow = gathered(dgx_1_nvlinks()).of(BoundKind.CONCURRENT_FLOW)
+    assert flow is not None
+    block_round = Fraction(1, 8) / (25 * GB)
+    assert flow.exact_seconds / block_round == Fraction(7, 6)
+
+
+def test_all_reduce_without_and_with_reduction_in_the_network() -> None:
+    """2 (n - 1) / n of the message over a port, or the message once."""
+    study = FlowStudy(nvswitch_hosts(1, 8, 450e9))
+    gathering = Gathering(CollectiveKind.ALL_REDUCE, study.network.gpus, Fraction(8))
+    for reduction, expected in ((False, Fraction(14, 450 * GB)), (True, Fraction(8, 450 * GB))):
+        found = bound_gathering(study, gathering, FlowRouting.ANY, in_network_reduction=reduction)
+        flow = found.of(BoundKind.CONCURRENT_FLOW)
+        assert flow is not None
+        assert flow.exact_seconds == expected
