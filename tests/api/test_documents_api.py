@@ -432,6 +432,73 @@ async def test_the_expanded_cluster_is_listed(client: httpx.AsyncClient) -> None
     assert (await client.get("/v1/topologies/two/devices?host=none")).json() == {"items": []}
 
 
+async def test_what_is_shared_and_what_is_edited_is_listed(client: httpx.AsyncClient) -> None:
+    pcie = {"kind": "pcie", "bandwidth_bytes_per_second": 3.15e10}
+    nics = [
+        {"name": f"nic{n}", "kind": "nic", "port": f"port{n}", "card": "card0", "slot": "slot0"}
+        for n in range(2)
+    ]
+    switch = {"name": "pcie0", "kind": "pcie_switch"}
+    links = [{"source": f"nic{n}", "target": "pcie0", **pcie} for n in range(2)]
+    links.append({"source": "gpu0", "target": "pcie0", **pcie, "duplex": "half"})
+    measured = {"value": 3e10, "source": "a tool", "date": "2025-05-01"}
+    document = {
+        "hosts": [
+            {
+                "name": "host",
+                "count": 2,
+                "devices": [{"name": "gpu0", "kind": "gpu"}, *nics, switch],
+                "links": links,
+            }
+        ],
+        "edits": [
+            {"kind": "failed_host", "name": "host1"},
+            {
+                "kind": "changed_link",
+                "source": "host0/nic0",
+                "target": "host0/pcie0",
+                "one_way": True,
+                "measured_bytes_per_second": measured,
+            },
+        ],
+    }
+    stored = await client.put("/v1/topologies/edited", json=document)
+    assert stored.status_code == 201
+    assert stored.json()["document"] == document
+    assert stored.json()["summary"]["devices"] == 1
+    assert (
+        "edits: 1 of the directed links differ from what the rest says" in stored.json()["warnings"]
+    )
+    devices = (await client.get("/v1/topologies/edited/devices")).json()["items"]
+    assert [device["name"] for device in devices] == [
+        f"host0/{name}" for name in ("gpu0", "nic0", "nic1", "pcie0")
+    ]
+    assert [device.get("card") for device in devices] == [None, "card0", "card0", None]
+    assert (devices[1]["port"], devices[1]["slot"]) == ("port0", "slot0")
+    found = (await client.get("/v1/topologies/edited/links")).json()["items"]
+    assert [link["resource"] for link in found] == [
+        *("host0/slot0->host0/pcie0", "host0/pcie0->host0/slot0") * 2,
+        *("host0/gpu0<->host0/pcie0",) * 2,
+    ]
+    assert found[0]["measured_bytes_per_second"] == 3e10
+    assert (found[0]["measured_source"], found[0]["measured_date"]) == ("a tool", "2025-05-01")
+    assert "measured_bytes_per_second" not in found[1]
+
+
+async def test_edits_at_fault_are_told_by_their_place(client: httpx.AsyncClient) -> None:
+    edits = [
+        {"kind": "failed_device", "name": "host0/gpu9"},
+        {"kind": "failed_link", "source": "host0/nic0", "target": "rail1"},
+        {"kind": "failed_link", "source": "host0/nic0", "target": "rail0"},
+    ]
+    refused = await client.put("/v1/topologies/edited", json={**TOPOLOGY, "edits": edits})
+    assert refused.status_code == 422
+    assert [error["pointer"] for error in refused.json()["errors"]] == [
+        "/edits/0/name",
+        "/edits/1/target",
+    ]
+
+
 async def test_pages_of_a_cluster_stay_with_their_revision(client: httpx.AsyncClient) -> None:
     await client.put("/v1/topologies/two", json=TOPOLOGY)
     page = (await client.get("/v1/topologies/two/devices?kind=gpu&limit=9")).json()

@@ -8,6 +8,7 @@ from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.topology.capacities import device_group_faults, shared_capacity
 from service.core.topology.cluster import Cluster, Link, RateOrigin, Vertex, VertexKind
 from service.core.topology.designs import DESIGNS
+from service.core.topology.edits import apply_edits
 from service.core.topology.fabrics import FABRIC_PREFIXES, HostPorts, NicPort, build_fabric
 from service.core.topology.link_checks import link_faults
 from service.core.topology.spec import (
@@ -36,12 +37,12 @@ class Expansion:
 
 
 def expand(spec: ClusterSpec) -> Expansion:
-    """Expand hosts, switches, the fabric and links into one cluster.
+    """Expand hosts, switches, the fabric and links into one cluster, and apply the edits.
 
     Raises `InvalidInput` with every fault found, its path pointing into the document: unknown
     designs, names given twice, link ends that do not exist, rates and latencies out of range or
-    contradicting each other, fabrics that can't be built. A document that would become larger than
-    the limits of this module is refused before anything is built.
+    contradicting each other, fabrics that can't be built, edits that hit nothing. A document that
+    would become larger than the limits of this module is refused before anything is built.
     """
     faults = _size_faults(spec)
     if faults:
@@ -54,10 +55,14 @@ def expand(spec: ClusterSpec) -> Expansion:
     assembly.add_fabric(spec)
     for number, link in enumerate(spec.links):
         assembly.add_stated_link(number, link)
-    if assembly.faults:
-        raise InvalidInput(assembly.faults)
-    cluster = Cluster(assembly.vertices, assembly.links)
-    return Expansion(cluster, (*assembly.assumptions, *_unknowns(cluster)))
+    edited = apply_edits(
+        spec.edits, assembly.vertices, assembly.links, may_be_missing=assembly.may_be_missing
+    )
+    faults = [*assembly.faults, *(fault.under("edits") for fault in edited.faults)]
+    if faults:
+        raise InvalidInput(faults)
+    cluster = Cluster(edited.vertices, edited.links)
+    return Expansion(cluster, (*assembly.assumptions, *edited.said, *_unknowns(cluster)))
 
 
 def _size_faults(spec: ClusterSpec) -> list[Fault]:
@@ -145,6 +150,8 @@ class _Assembly:
     # The nominal rate of each capacity that links share, by its name.
     capacities: dict[str, float] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
+    # Where a fault that many like hosts have was told.
+    told: set[Path] = field(default_factory=set)
     # Ends that can't be looked up because what should have made them is at fault itself.
     broken_hosts: set[str] = field(default_factory=set)
     fabric_is_broken: bool = False
@@ -261,11 +268,9 @@ class _Assembly:
             if name in self.vertices:
                 continue
             dangling = True
-            host, _, device = name.partition("/")
-            if host in self.broken_hosts or (
-                self.fabric_is_broken and name.startswith(FABRIC_PREFIXES)
-            ):
+            if self.may_be_missing(name):
                 continue
+            host, _, device = name.partition("/")
             detail = (
                 f"{name!r} is neither a device (host/device) nor a switch of this topology"
                 if host not in self.hosts
@@ -280,6 +285,12 @@ class _Assembly:
                 self._refuse_second_link(pair, path)
                 return
         self._add_link(link, link.source, link.target, path)
+
+    def may_be_missing(self, name: str) -> bool:
+        """Whether a name may be missing because what should have made it is at fault itself."""
+        return name.partition("/")[0] in self.broken_hosts or (
+            self.fabric_is_broken and name.startswith(FABRIC_PREFIXES)
+        )
 
     def _refuse_second_link(self, pair: tuple[str, str], path: Path) -> None:
         detail = (
@@ -303,7 +314,8 @@ class _Assembly:
         """One capacity has one nominal rate; a fault of like hosts is told once."""
         first = self.capacities.setdefault(name, rate)
         where = (*path, "bandwidth_bytes_per_second")
-        if rate != first and all(fault.path != where for fault in self.faults):
+        if rate != first and where not in self.told:
+            self.told.add(where)
             detail = (
                 f"the links that share the capacity of {name} have one nominal rate; got {rate!r}"
                 f" here and {first!r} on an earlier one"

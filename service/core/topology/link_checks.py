@@ -4,7 +4,13 @@ from service.core.errors import Fault, FaultCode, Path
 from service.core.topology.cluster import RateOrigin
 from service.core.topology.spec import Duplex, LinkSpec
 
-__all__ = ["MAX_BYTES_PER_SECOND", "MAX_LATENCY_SECONDS", "MIN_BYTES_PER_SECOND", "link_faults"]
+__all__ = [
+    "MAX_BYTES_PER_SECOND",
+    "MAX_LATENCY_SECONDS",
+    "MIN_BYTES_PER_SECOND",
+    "direction_faults",
+    "link_faults",
+]
 
 MIN_BYTES_PER_SECOND = 1.0
 MAX_BYTES_PER_SECOND = 1e15
@@ -19,7 +25,7 @@ def link_faults(link: LinkSpec) -> list[Fault]:
     a prediction could lie below its bound. A nominal rate that the caller does not simply state
     names its source. The directions of a half-duplex link have one nominal rate.
     """
-    faults = _faults_of_direction(link)
+    faults = direction_faults(link)
     if link.lanes < 1:
         detail = f"a link has at least one lane; got {link.lanes}"
         faults.append(Fault(FaultCode.OUT_OF_RANGE, ("lanes",), detail))
@@ -36,7 +42,7 @@ def link_faults(link: LinkSpec) -> list[Fault]:
     known = {(fault.path, fault.detail) for fault in faults}
     faults += [
         fault.under("reverse")
-        for fault in _faults_of_direction(link.backward())
+        for fault in direction_faults(link.backward())
         if (fault.path, fault.detail) not in known
     ]
     nominal = link.reverse.bandwidth_bytes_per_second
@@ -50,7 +56,8 @@ def link_faults(link: LinkSpec) -> list[Fault]:
     return faults
 
 
-def _faults_of_direction(link: LinkSpec) -> list[Fault]:
+def direction_faults(link: LinkSpec) -> list[Fault]:
+    """What the rates and latencies from source to target have wrong; see `link_faults`."""
     faults = []
 
     def refuse(code: FaultCode, where: str | Path, detail: str) -> None:

@@ -11,11 +11,16 @@ from enum import StrEnum
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 
 __all__ = [
+    "ChangedLink",
     "ClusterSpec",
     "DeviceSpec",
     "Duplex",
+    "Edit",
     "FabricRates",
     "FabricSpec",
+    "FailedDevice",
+    "FailedHost",
+    "FailedLink",
     "HostSpec",
     "LeafSpine",
     "LinkSpec",
@@ -185,11 +190,62 @@ class RailOptimised:
 FabricSpec = LeafSpine | RailOptimised
 
 
+@dataclass(frozen=True, slots=True)
+class FailedHost:
+    """A host that is out of order, with all that is in it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDevice:
+    """A device or a switch that is out of order, with all its links."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedLink:
+    """A link that is out of order: in the directions that it has, or from source to target only."""
+
+    source: str
+    target: str
+    one_way: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedLink:
+    """A link that is not as it was made; what is None stays as it is.
+
+    At most one of `lanes` (how many are left; rates follow) and `bandwidth_bytes_per_second` is
+    given.
+    """
+
+    source: str
+    target: str
+    one_way: bool = False
+    lanes: int | None = None
+    bandwidth_bytes_per_second: float | None = None
+    bandwidth_origin: RateOrigin | None = None
+    bandwidth_source: str | None = None
+    effective_bytes_per_second: float | None = None
+    measured: MeasuredRate | None = None
+    latency_floor_seconds: float | None = None
+    latency_seconds: float | None = None
+
+
+Edit = FailedHost | FailedDevice | FailedLink | ChangedLink
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """A whole topology document. Links name devices as `host/device` and switches by name."""
+    """A whole topology document. Links name devices as `host/device` and switches by name.
+
+    `edits` are exceptions to all the rest, whatever made what they name.
+    """
 
     hosts: tuple[HostSpec, ...]
     switches: tuple[SwitchSpec, ...] = ()
     links: tuple[LinkSpec, ...] = ()
     fabric: FabricSpec | None = None
+    edits: tuple[Edit, ...] = ()

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from service.core.topology import spec
 from service.core.topology.cluster import RateOrigin, VertexKind
 from service.formats.documents.fields import or_none
+from service.formats.documents.topology_edits import EditDocument, edit_to_core
 from service.formats.documents.topology_fabrics import (
     LeafSpineDocument,
     RailOptimisedDocument,
@@ -197,6 +198,24 @@ class TopologyDocument(TopologyPart, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    edits: Annotated[
+        tuple[EditDocument, ...],
+        Meta(
+            max_length=65_536,
+            description="Exceptions to all of it: what has failed, and links that are not as made.",
+            examples=[
+                [
+                    {"kind": "failed_device", "name": "host0/gpu3"},
+                    {
+                        "kind": "changed_link",
+                        "source": "host1/gpu0",
+                        "target": "host1/nvswitch0",
+                        "lanes": 16,
+                    },
+                ]
+            ],
+        ),
+    ] = ()
 
 
 def to_core(document: TopologyDocument) -> spec.ClusterSpec:
@@ -209,6 +228,7 @@ def to_core(document: TopologyDocument) -> spec.ClusterSpec:
         ),
         links=tuple(link_to_core(link) for link in document.links),
         fabric=None if document.fabric is UNSET else fabric_to_core(document.fabric),
+        edits=tuple(edit_to_core(edit) for edit in document.edits),
     )
 
 

@@ -87,7 +87,7 @@ def _extra_link(random: Random, ends: list[str]) -> LinkSpec:
         effective_bytes_per_second=random.choice((None, rate, 0.8 * rate)),
         latency_floor_seconds=floor,
         latency_seconds=random.choice((None, floor, floor + 5e-7)),
-        duplex=random.choice((Duplex.FULL, Duplex.FULL, Duplex.SIMPLEX)),
+        duplex=random.choice((Duplex.FULL, Duplex.FULL, Duplex.HALF, Duplex.SIMPLEX)),
     )
 
 
