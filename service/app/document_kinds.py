@@ -23,7 +23,7 @@ from service.formats.documents import model as models
 from service.formats.documents import plan as plans
 from service.formats.documents import profile as profiles
 from service.formats.documents import topology as topologies
-from service.formats.documents.fields import MAX_INTEGER, or_none
+from service.formats.documents.fields import MAX_INTEGER
 from service.formats.documents.model import ModelDocument
 from service.formats.documents.plan import PlanDocument
 from service.formats.documents.profile import ProfileDocument
@@ -90,30 +90,19 @@ def _unjoined(cluster: Cluster) -> Iterator[str]:
 
 
 def _examine_model(document: ModelDocument) -> Examined:
-    models.to_core(document)
-    parameters = _parameter_count(document)
+    model = models.to_core(document)
+    parameters = model.parameter_count
     if parameters > MAX_INTEGER:
         detail = f"at most {MAX_INTEGER} elements in all weights together; got {parameters}"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("layers",), detail)])
     return Examined(
         summary={
-            "layers": len(document.layers),
-            "tensors": len(document.tensors),
+            "layers": len(model.layers),
+            "tensors": len(model.tensors),
             "parameters": parameters,
             **_described(document.description),
         }
     )
-
-
-def _parameter_count(document: ModelDocument) -> int:
-    """Elements of all weights; a weight that is shared by name or tied group counts once."""
-    counts: dict[tuple[str, ...], int] = {}
-    for layer in document.layers:
-        for parameter in or_none(layer.parameters) or ():
-            group = or_none(parameter.tied_group)
-            key = ("name", parameter.name) if group is None else ("group", group)
-            counts[key] = parameter.count
-    return sum(counts.values())
 
 
 def _examine_profile(document: ProfileDocument) -> Examined:

@@ -80,6 +80,7 @@ class Tensor:
 
     The size is either `shape` (elements per dimension, with symbols) with `dtype`, or `recorded`.
     `requires_gradient` None means: when a layer produces it and its elements are no integers.
+    `layout` says how its elements lie in memory, in the field's words.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Tensor:
     dtype: DType | None = None
     requires_gradient: bool | None = None
     gradient_dtype: DType | None = None
+    layout: str | None = None
 
     @property
     def has_gradient(self) -> bool:

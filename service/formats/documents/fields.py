@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 from msgspec import UNSET, Meta, UnsetType
 
 __all__ = [
+    "MAX_ELEMENT_NAME",
     "MAX_INTEGER",
     "MAX_LAYERS",
     "MAX_LISTED_MICROBATCHES",
@@ -38,6 +39,7 @@ MAX_LISTED_MICROBATCHES = 65_536
 # Of the order of one rank, written out; the body of a request holds about a megabyte of them.
 MAX_ORDER_LENGTH = 1_000_000
 
+MAX_ELEMENT_NAME = 127
 _ELEMENT = r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,126}"
 
 Reference = Annotated[
@@ -53,7 +55,7 @@ ElementName = Annotated[
     str,
     Meta(
         pattern=rf"^{_ELEMENT}$(?!\n)",
-        max_length=127,
+        max_length=MAX_ELEMENT_NAME,
         description="A name within one document",
         examples=["block.3.attention"],
     ),

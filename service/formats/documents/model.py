@@ -16,7 +16,9 @@ from service.core.models.graph import (
     Tensor,
     build_model,
 )
+from service.core.models.repeats import Repeat, write_out
 from service.formats.documents.fields import (
+    MAX_ELEMENT_NAME,
     MAX_INTEGER,
     MAX_LAYERS,
     ByteCount,
@@ -27,6 +29,7 @@ from service.formats.documents.fields import (
 )
 
 __all__ = [
+    "BlockLayerDocument",
     "BufferDocument",
     "LayerDocument",
     "ModelDocument",
@@ -34,6 +37,8 @@ __all__ = [
     "TensorDocument",
     "to_core",
 ]
+
+MAX_TENSORS = 4 * MAX_LAYERS
 
 
 class ParameterDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -67,7 +72,7 @@ class BufferDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     dtype: Annotated[DType, Meta(description="Type of an element", examples=["fp32"])]
 
 
-class LayerDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+class BlockLayerDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """The smallest thing a partition can move."""
 
     name: Annotated[
@@ -88,6 +93,42 @@ class LayerDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
     buffers: (
         Annotated[list[BufferDocument], Meta(max_length=1024, description="Untrained state")]
+        | UnsetType
+    ) = UNSET
+
+
+class LayerDocument(BlockLayerDocument, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A layer, or with `repeat` a block that is written once and stands there that many times.
+
+    Repetition i of `block` is the layer `block.i`; its weights are called `block.i.<name>`, and a
+    tied group is one weight in all of them. A tensor that names `block` without a number means it
+    in each repetition: inside the block it goes on to the next layer of that name, from outside to
+    the first repetition, and to outside from the last.
+    """
+
+    repeat: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MAX_LAYERS,
+                description="How often it stands there, one after the other",
+                examples=[32],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    layers: (
+        Annotated[
+            list[BlockLayerDocument],
+            Meta(
+                min_length=1,
+                max_length=1024,
+                description="The layers of one repetition, in order, where it is more than one: "
+                "`attention` of `block` is `block.attention`, and `block.3.attention` in "
+                "repetition 3. They hold the parameters then",
+            ),
+        ]
         | UnsetType
     ) = UNSET
 
@@ -163,6 +204,16 @@ class TensorDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
     dtype: (
         Annotated[DType, Meta(description="Type of an element", examples=["bf16"])] | UnsetType
     ) = UNSET
+    layout: (
+        Annotated[
+            ElementName,
+            Meta(
+                description="How its elements lie in memory, in the field's words",
+                examples=["row_major"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     requires_gradient: (
         Annotated[
             bool,
@@ -195,12 +246,13 @@ class ModelDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
         Meta(
             min_length=1,
             max_length=MAX_LAYERS,
-            description="In execution order: each layer stands after all it takes tensors from",
+            description="In execution order: each layer stands after all it takes tensors from. "
+            f"At most {MAX_LAYERS} when repeats are written out",
         ),
     ]
     tensors: Annotated[
         list[TensorDocument],
-        Meta(max_length=4 * MAX_LAYERS, description="Everything that passes between layers"),
+        Meta(max_length=MAX_TENSORS, description="Everything that passes between layers"),
     ]
 
 
@@ -210,16 +262,47 @@ def to_core(document: ModelDocument) -> Model:
     tensors = [
         _tensor(tensor, faults, ("tensors", index)) for index, tensor in enumerate(document.tensors)
     ]
+    entries = [_entry(layer, faults, index) for index, layer in enumerate(document.layers)]
     try:
-        model = build_model([_layer(layer) for layer in document.layers], tensors)
+        written = write_out(
+            entries,
+            tensors,
+            max_layers=MAX_LAYERS,
+            max_tensors=MAX_TENSORS,
+            max_name=MAX_ELEMENT_NAME,
+        )
     except InvalidInput as invalid:
         raise InvalidInput([*faults, *invalid.faults]) from None
+    try:
+        model = build_model(written.layers, written.tensors)
+    except InvalidInput as invalid:
+        # What is written once is told once, by its first repetition.
+        told: dict[tuple[object, ...], Fault] = {}
+        for fault in map(written.in_document, invalid.faults):
+            told.setdefault((fault.code, fault.path), fault)
+        raise InvalidInput([*faults, *told.values()]) from None
     if faults:
         raise InvalidInput(faults)
     return model
 
 
-def _layer(document: LayerDocument) -> Layer:
+def _entry(document: LayerDocument, faults: list[Fault], index: int) -> Layer | Repeat:
+    layers, times = or_none(document.layers), or_none(document.repeat)
+    if layers is not None:
+        for field in ("parameters", "buffers"):
+            if getattr(document, field) is not UNSET:
+                detail = "belongs to one of the `layers` of the block"
+                faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("layers", index, field), detail))
+        if times is None:
+            detail = "a block of several `layers` says how often it stands there; 1 is allowed"
+            faults.append(Fault(FaultCode.MISSING_FIELD, ("layers", index, "repeat"), detail))
+        inside = tuple((layer.name, _layer(layer)) for layer in layers)
+        return Repeat(document.name, times or 1, inside)
+    layer = _layer(document)
+    return layer if times is None else Repeat(document.name, times, ((None, layer),))
+
+
+def _layer(document: BlockLayerDocument) -> Layer:
     return Layer(
         name=document.name,
         kind=document.kind,
@@ -251,6 +334,7 @@ def _tensor(document: TensorDocument, faults: list[Fault], path: Path) -> Tensor
         if size is None
         else RecordedSize(size, microbatch_size or 1, or_none(document.sequence_length)),
         dtype=or_none(document.dtype),
+        layout=or_none(document.layout),
         requires_gradient=or_none(document.requires_gradient),
         gradient_dtype=or_none(document.gradient_dtype),
     )
