@@ -9,6 +9,7 @@ import pytest
 
 from service.core.schedules.catalogue import SCHEDULES
 from service.formats.documents.schedule import ScheduleKind
+from tests.api.example_documents import store_examples
 from tests.api.price_requests import CALCULATIONS
 
 STAGE = {
@@ -240,3 +241,18 @@ async def test_work_is_refused_before_it_is_done(client: httpx.AsyncClient) -> N
         response = await client.post("/v1/estimates", json={"plan": asked})
         assert response.status_code == 422
         assert {error["code"] for error in response.json()["errors"]} == {"work_budget"}
+
+
+@pytest.mark.parametrize("kind", ["1f1b", "gpipe", "zb_h1", "zb_h2", "zb_auto"])
+async def test_the_example_plan_can_be_asked_under_other_schedules(
+    client: httpx.AsyncClient, kind: str
+) -> None:
+    # Its profile has both halves of every backward, so that what splits it needs nothing more.
+    await store_examples(client)
+    body = {"plan": "gpt-two-hosts", "patch": {"schedule": {"kind": kind}}}
+    answer = (await client.post("/v1/bubble", json=body)).json()
+    plain = (await client.post("/v1/bubble", json={"plan": "gpt-two-hosts"})).json()
+    if kind.startswith("zb"):
+        assert answer["span_seconds"] < plain["span_seconds"]
+    else:
+        assert answer["span_seconds"] >= plain["span_seconds"]

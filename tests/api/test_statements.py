@@ -14,9 +14,9 @@ import pytest
 from litestar import Litestar
 from sqlalchemy import event
 
-from service.app.document_kinds import DOCUMENT_TYPES
 from service.resources import resource_folder
 from service.store.database import SqlDatabase
+from tests.api.example_documents import store_examples
 from tests.api.route_calls import EXAMPLE_PLAN, INLINE_PLAN, OWNED, Call, Teams, calls_of
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "statements.json"
@@ -55,14 +55,6 @@ VARIANTS: list[tuple[str, str, str, Any, dict[str, str]]] = [
     ("put_plan, the next revision", "PUT", f"/v1/plans/{EXAMPLE_PLAN}", PLAN, {}),
     ("put_plan, the same again", "PUT", f"/v1/plans/{EXAMPLE_PLAN}", PLAN, {}),
 ]
-
-
-async def store_examples(http: httpx.AsyncClient) -> None:
-    """The documents of examples/, which some bodies refer to."""
-    for kind in DOCUMENT_TYPES:  # in an order in which each finds what it refers to
-        for file in sorted((resource_folder("examples") / kind.value).glob("*.json")):
-            url = f"/v1/{kind.value}/{file.stem}"
-            assert (await http.put(url, json=json.loads(file.read_bytes()))).status_code < 300
 
 
 def name_for(call: Call) -> str:
