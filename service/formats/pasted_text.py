@@ -6,6 +6,7 @@ takes for granted; each is told with its line, counted from 1.
 
 from collections.abc import Iterator
 from io import BytesIO
+from typing import NoReturn
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.readings import LeftOut
@@ -17,6 +18,7 @@ __all__ = [
     "MAX_NOTES",
     "Findings",
     "lines_of",
+    "refuse_file",
     "shown",
 ]
 
@@ -56,6 +58,11 @@ class Findings:
         else:
             self._faults.append(Fault(code, ("line", line), f"line {line} {detail}"))
 
+    def assume(self, sentence: str) -> None:
+        """Note what the file does not say and was taken so; the same is told once."""
+        if sentence not in self.assumptions:
+            self.assumptions.append(sentence)
+
     def leave_out(self, line: int, detail: str) -> None:
         """Note what is read over, and why."""
         if len(self._left_out) < MAX_LEFT_OUT:
@@ -91,6 +98,11 @@ class Findings:
             more = f"more faults follow; reading ended after {MAX_FAULTS}"
             told.append(Fault(FaultCode.UNREADABLE, (), more))
         raise InvalidInput(told)
+
+
+def refuse_file(line: int, detail: str) -> NoReturn:
+    """Refuse a file at once for one line; `detail` goes on after "line 7 "."""
+    raise InvalidInput([Fault(FaultCode.UNREADABLE, ("line", line), f"line {line} {detail}")])
 
 
 def lines_of(content: bytes, findings: Findings) -> Iterator[tuple[int, str]]:

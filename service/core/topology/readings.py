@@ -56,7 +56,7 @@ class FoundDevice:
     `logical_names` are what the system calls it (`mlx5_0`, `eth0`), `pci_address` is
     `0000:1b:00.0`. `port_guid` has 16 lower-case hexadecimal
     digits. Devices of one `card` share its connection to the host, and cards of one `slot` theirs.
-    `nvlinks` counts the links of a GPU that are up.
+    `nvlinks` counts the links of a GPU that are up, `nvlink_rate` is that of one of them.
     """
 
     name: str
@@ -73,6 +73,7 @@ class FoundDevice:
     rail: int | None = None
     numa: int | None = None
     nvlinks: int | None = None
+    nvlink_rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
