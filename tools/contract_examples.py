@@ -36,7 +36,7 @@ NAMES = {
     "profiles": "gpt-24-blocks-h100",
     "plans": "equal-stages-1f1b",
 }
-IMPORTED = "two-layers"
+IMPORTED = {"import_profile": "two-layers", "import_topology": "two-hosts"}
 # What no two services have in common, and what is shown instead.
 _VOLATILE = {
     "created_at": "2026-01-02T03:04:05Z",
@@ -91,7 +91,7 @@ async def run_examples(document: Mapping[str, Any], http: httpx.AsyncClient) -> 
     known = {"slug": "not-found"}
     for operation in _operations(document):
         noun = operation.path.split("/")[2] if operation.path.startswith("/v1/") else ""
-        name = IMPORTED if operation.path.endswith("/imports") else NAMES.get(noun, "")
+        name = IMPORTED.get(operation.spec["operationId"]) or NAMES.get(noun, "")
         values = {**known, "name": name}
         given = {
             parameter["name"]: values[parameter["name"]]
@@ -121,11 +121,21 @@ def _request(operation: _Operation) -> dict[str, Any]:
         if "example" not in body:
             raise ValueError(f"{operation.spec['operationId']} has no example of its body")
         if media_type == "multipart/form-data":
-            fields = {name: str(value) for name, value in body["example"].items()}
-            files = {"file": ("graph.txt", fields.pop("file").encode())}
+            parts = dict(body["example"])
+            files = [
+                (part, (f"{part}.txt", text.encode()))
+                for part in ("file", "files")
+                for text in _texts(parts.pop(part, []))
+            ]
+            fields = {name: str(value) for name, value in parts.items()}
             return {"headers": required, "data": fields, "files": files}
         return {"headers": required, "json": body["example"]}
     return {"headers": required}
+
+
+def _texts(example: str | list[str]) -> list[str]:
+    """The files of an example: one, or several."""
+    return [example] if isinstance(example, str) else example
 
 
 def _recorded(

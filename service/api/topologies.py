@@ -1,4 +1,4 @@
-"""Topologies: the document routes, and the expanded cluster's devices and links."""
+"""Topologies: the document routes, imports, and the expanded cluster's devices and links."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -13,6 +13,7 @@ from service.api.documents import DocumentReference, document_router
 from service.api.injection import InjectedServices
 from service.api.schemas.documents import Page
 from service.api.schemas.topologies import DeviceEntry, LinkEntry, device_entry, link_entry
+from service.api.topology_imports import import_files
 from service.api.topology_paths import find_paths
 from service.api.topology_shares import get_shared
 from service.app import documents
@@ -125,5 +126,7 @@ async def _page(
 
 
 topologies = document_router(
-    DocumentKind.TOPOLOGY, "two-dgx-h100", [list_devices, list_links, find_paths, get_shared]
+    DocumentKind.TOPOLOGY,
+    "two-dgx-h100",
+    [list_devices, list_links, import_files, find_paths, get_shared],
 )

@@ -1,5 +1,6 @@
-"""Multipart forms: one file and a few fields, checked as strictly as a JSON body."""
+"""Multipart forms: files and a few fields, checked as strictly as a JSON body."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
@@ -14,13 +15,23 @@ from service.web.media_types import require_media_type
 from service.web.problems import Problem, ProblemError, RequestFaultCode, json_pointer
 from service.web.texts import read_text
 
-__all__ = ["FILE_FIELD", "MULTIPART_MEDIA_TYPE", "form_type", "read_form"]
+__all__ = [
+    "FILES_FIELD",
+    "FILE_FIELD",
+    "MULTIPART_MEDIA_TYPE",
+    "SentFile",
+    "form_type",
+    "read_files_form",
+    "read_form",
+]
 
 F = TypeVar("F", bound=Struct)
 
 FILE_FIELD = "file"
+FILES_FIELD = "files"
 MULTIPART_MEDIA_TYPE = "multipart/form-data"
-MAX_FORM_PARTS = 32
+MAX_FORM_PARTS = 64
+_MOST_OF_A_FILE_NAME = 200
 
 _File = Annotated[
     str,
@@ -31,14 +42,32 @@ _File = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class SentFile:
+    """A file of a form; `name` is what its sender calls it, printable and short."""
+
+    name: str
+    content: bytes
+
+
 @lru_cache(maxsize=16)
-def form_type(fields_type: type[Struct]) -> type[Struct]:
-    """The whole form as one type, to be described; it is read by `read_form`."""
+def form_type(fields_type: type[Struct], most_files: int | None = None) -> type[Struct]:
+    """The whole form as one type, to be described; it is read by `read_form`.
+
+    With `most_files` it is a form of 1 to so many files, which `read_files_form` reads.
+    """
+    files: Any = (FILE_FIELD, _File)
+    if most_files is not None:
+        many = Annotated[
+            list[_File],
+            Meta(min_length=1, max_length=most_files, description="One part for each file"),
+        ]
+        files = (FILES_FIELD, many)
     return msgspec.defstruct(
         fields_type.__name__.removesuffix("Fields") + "Form",
-        [(FILE_FIELD, _File)],
+        [files],
         bases=(fields_type,),
-        namespace={"__doc__": "A file and what is said of it."},
+        namespace={"__doc__": "Files and what is said of them."},
         kw_only=True,
         frozen=True,
         forbid_unknown_fields=True,
@@ -51,6 +80,34 @@ async def read_form(request: Request[Any, Any, Any], fields_type: type[F]) -> tu
     Raises `Problem`: 415 for another content type, 400 `malformed-request` for what is no form,
     400 `invalid-body` with every fault of its fields. The framework raises when it is too large.
     """
+    parts = await _parts_by_name(request)
+    errors: list[ProblemError] = []
+    content = _file_of(parts.pop(FILE_FIELD, []), errors)
+    return content, _checked_fields(parts, fields_type, FILE_FIELD, errors)
+
+
+async def read_files_form(
+    request: Request[Any, Any, Any], fields_type: type[F], most_files: int
+) -> tuple[list[SentFile], F]:
+    """The parts `files` in their order, and the other parts; raises as `read_form` does."""
+    parts = await _parts_by_name(request)
+    errors: list[ProblemError] = []
+    given = parts.pop(FILES_FIELD, [])
+    if not 1 <= len(given) <= most_files:
+        detail = f"1 to {most_files} parts {FILES_FIELD!r} are required; got {len(given)}"
+        code = FaultCode.OUT_OF_RANGE if given else FaultCode.MISSING_FIELD
+        errors.append(_error(FILES_FIELD, code, detail))
+    for place, part in enumerate(given):
+        if not part.is_file:
+            detail = f"each part {FILES_FIELD!r} is a file, with a file name"
+            pointer = json_pointer((FILES_FIELD, place))
+            wrong = RequestFaultCode.WRONG_TYPE
+            errors.append(ProblemError(pointer=pointer, code=wrong, detail=detail))
+    fields = _checked_fields(parts, fields_type, FILES_FIELD, errors)
+    return [SentFile(part.file_name, bytes(part.content)) for part in given], fields
+
+
+async def _parts_by_name(request: Request[Any, Any, Any]) -> dict[str, list["_Part"]]:
     require_media_type(request, MULTIPART_MEDIA_TYPE)
     boundary = request.content_type[1].get("boundary", "")
     try:
@@ -61,12 +118,20 @@ async def read_form(request: Request[Any, Any, Any], fields_type: type[F]) -> tu
     parts: dict[str, list[_Part]] = {}
     for part in given:
         parts.setdefault(part.name, []).append(part)
-    errors: list[ProblemError] = []
-    content = _file_of(parts.pop(FILE_FIELD, []), errors)
-    fields = _fields_of(parts, fields_type, errors)
+    return parts
+
+
+def _checked_fields(
+    parts: dict[str, list["_Part"]],
+    fields_type: type[F],
+    file_field: str,
+    errors: list[ProblemError],
+) -> F:
+    """The fields as their type. Raises `Problem` when these, or anything before, are at fault."""
+    fields = _fields_of(parts, fields_type, file_field, errors)
     if errors:
         raise Problem.listing(problem_types.INVALID_BODY, errors)
-    return content, msgspec.convert(fields, fields_type)
+    return msgspec.convert(fields, fields_type)
 
 
 async def _read_parts(request: Request[Any, Any, Any], boundary: bytes) -> list["_Part"]:
@@ -89,6 +154,8 @@ class _Part:
     def __init__(self, segment: MultipartSegment) -> None:
         self.name = segment.name or ""
         self.is_file = bool(segment.filename)
+        name = "".join(c if c.isprintable() else "?" for c in segment.filename or "")
+        self.file_name = name[:_MOST_OF_A_FILE_NAME]
         self.content = bytearray()
         self._charset = segment.charset
 
@@ -119,13 +186,16 @@ def _file_of(parts: list[_Part], errors: list[ProblemError]) -> bytes:
 
 
 def _fields_of(
-    parts: dict[str, list[_Part]], fields_type: type[Struct], errors: list[ProblemError]
+    parts: dict[str, list[_Part]],
+    fields_type: type[Struct],
+    file_field: str,
+    errors: list[ProblemError],
 ) -> dict[str, Any]:
     known = {field.encode_name: field for field in msgspec.structs.fields(fields_type)}
     values: dict[str, Any] = {}
     for name, given in parts.items():
         if name not in known:
-            names = ", ".join([FILE_FIELD, *known])
+            names = ", ".join([file_field, *known])
             detail = f"this field is unknown; known here are: {names}"
             errors.append(_error(name, RequestFaultCode.UNKNOWN_FIELD, detail))
         elif len(given) > 1 or given[0].is_file:

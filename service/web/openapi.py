@@ -10,6 +10,7 @@ What a route can't say by its signature it says in `opt`:
     **IDEMPOTENT      an Idempotency-Key is taken (`service.web.idempotency`)
     EXAMPLE: value    an example of the body
     MULTIPART: type   the body is a form: a `file` and the fields of this msgspec type
+    FILES: number     the form holds up to so many `files` in place of one `file`
     PROBLEMS: types   problem types it can answer with, besides those that follow from the rest
     ANSWER_HEADERS: names  headers that its answers have, besides those that follow from the rest
 
@@ -48,6 +49,7 @@ __all__ = [
     "ANSWER_HEADERS",
     "CONDITIONAL",
     "EXAMPLE",
+    "FILES",
     "MULTIPART",
     "PROBLEMS",
     "ApiInfo",
@@ -58,6 +60,7 @@ __all__ = [
 ANSWER_HEADERS = "answer_headers"
 CONDITIONAL: Mapping[str, Any] = {"conditional": True}
 EXAMPLE = "example"
+FILES = "files"
 MULTIPART = "multipart"
 PROBLEMS = "problems"
 
@@ -135,8 +138,8 @@ class _Operation:
         """The msgspec types its schemas are made from."""
         if (body := self._body()) is not None:
             yield body
-        if MULTIPART in self.handler.opt:
-            yield form_type(self.handler.opt[MULTIPART])
+        if (form := self._form()) is not None:
+            yield form
         for container, _ in self._answers().values():
             if container is not None:
                 yield container
@@ -180,6 +183,11 @@ class _Operation:
         field = self.handler.parsed_data_field
         return None if field is None or MULTIPART in self.handler.opt else field.annotation
 
+    def _form(self) -> Any | None:
+        """The type of the form that is sent, where the body is one."""
+        fields_type = self.handler.opt.get(MULTIPART)
+        return fields_type and form_type(fields_type, self.handler.opt.get(FILES))
+
     def _parameters(self) -> Iterator[tuple[tuple[str, str], Any]]:
         """(name, place) and type of each parameter in the path and the query."""
         fields = self.handler.parsed_fn_signature.parameters
@@ -199,8 +207,8 @@ class _Operation:
 
     def _request_body(self, schema_of: Mapping[Any, Any]) -> dict[str, Any] | None:
         body, media_type = self._body(), JSON
-        if MULTIPART in self.handler.opt:
-            body, media_type = form_type(self.handler.opt[MULTIPART]), MULTIPART_MEDIA_TYPE
+        if (form := self._form()) is not None:
+            body, media_type = form, MULTIPART_MEDIA_TYPE
         if body is None:
             return None
         media: dict[str, Any] = {"schema": schema_of[body]}

@@ -17,7 +17,7 @@ from service.app.services import Backend
 from service.store.database import SqlDatabase
 from service.store.unit_of_work import SystemClock
 from service.web.access import required_scope
-from service.web.openapi import EXAMPLE, MULTIPART
+from service.web.openapi import EXAMPLE, FILES, MULTIPART
 from tests.api.clients import client_of
 from tests.app.fakes import InlineExecutor
 
@@ -70,6 +70,10 @@ class Call:
         if self.method == "DELETE":
             return await http.request(self.method, url, headers={"If-Match": "*"})
         if MULTIPART in self.handler.opt:
+            if FILES in self.handler.opt:
+                texts = self.handler.opt[EXAMPLE]["files"]
+                sent = [("files", ("file.txt", text.encode())) for text in texts]
+                return await http.request(self.method, url, files=sent)
             files = {"file": ("graph.txt", GRAPH)}
             return await http.request(self.method, url, files=files, data={"microbatch_size": "1"})
         if self.handler.parsed_data_field is None:

@@ -23,6 +23,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "statements.json"
 # In which order the operations follow each other, so that each meets what it is about.
 ORDER = ("GET", "PUT", "POST", "DELETE")
 NEW = "crews-new"
+IMPORTED = "crews-imp"
 
 
 class Counter:
@@ -58,7 +59,12 @@ VARIANTS: list[tuple[str, str, str, Any, dict[str, str]]] = [
 
 
 def name_for(call: Call) -> str:
-    """What is written: something new, but archived is what is there."""
+    """What is written: something new, but archived is what is there.
+
+    What is imported has a name of its own: questions to what was stored are answered after it.
+    """
+    if call.path.endswith("/imports"):
+        return IMPORTED
     return NEW if call.method in {"PUT", "POST"} else OWNED
 
 

@@ -7,7 +7,14 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from service.app.imports import Imported, ImportedDocument
 from service.app.profile_formats import PROFILE_FORMATS
 
-__all__ = ["ImportAnswer", "ImportedPart", "LeftOutLine", "ProfileImportFields", "import_answer"]
+__all__ = [
+    "ImportAnswer",
+    "ImportedPart",
+    "LeftOutLine",
+    "ProfileImportFields",
+    "import_answer",
+    "imported_part",
+]
 
 _Words = Annotated[str, Meta(min_length=1, max_length=127, pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)")]
 
@@ -101,12 +108,13 @@ def import_answer(imported: Imported) -> ImportAnswer:
         read=dict(imported.facts),
         assumptions=list(imported.assumptions),
         left_out=[LeftOutLine(line=item.line, detail=item.detail) for item in imported.left_out],
-        model=UNSET if imported.model is None else _part(imported.model),
-        profile=_part(imported.profile),
+        model=UNSET if imported.model is None else imported_part(imported.model),
+        profile=imported_part(imported.profile),
     )
 
 
-def _part(made: ImportedDocument) -> ImportedPart:
+def imported_part(made: ImportedDocument) -> ImportedPart:
+    """A document that was made, as it goes over the wire."""
     stored = made.stored
     return ImportedPart(
         name=made.name,

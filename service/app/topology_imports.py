@@ -1,0 +1,147 @@
+"""Importing a cluster from the files people have, in one transaction or only to look."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from service.app.documents import Checked, Stored, check, store
+from service.app.idempotency import Record, record_nothing
+from service.app.ports import DocumentKind
+from service.app.services import Services
+from service.app.topology_formats import format_of
+from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.topology.expand import MAX_HOSTS
+from service.core.topology.join import Joined, Stated, join
+from service.core.topology.readings import Reading
+from service.formats.documents.topology import TopologyDocument
+from service.formats.documents.topology_from_core import from_core
+
+__all__ = [
+    "ImportedTopology",
+    "TopologyFile",
+    "import_topology",
+    "named_hosts",
+    "topology_files",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFile:
+    """A file; without a format it is recognised by its content."""
+
+    content: bytes
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedTopology:
+    """What was read and joined, and the document made of it; `stored` is None in a dry run."""
+
+    readings: tuple[Reading, ...]
+    joined: Joined
+    name: str
+    checked: Checked
+    stored: Stored | None
+
+
+def topology_files(contents: Sequence[bytes], formats: str | None) -> list[TopologyFile]:
+    """Files with the formats that stand at their places in a list separated by commas.
+
+    Raises `InvalidInput` when the list names more than there are files.
+    """
+    named = [] if formats is None else [name.strip() or None for name in formats.split(",")]
+    if len(named) > len(contents):
+        detail = f"formats stand in the order of the files, of which there are {len(contents)}"
+        raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, ("formats",), detail)])
+    named += [None] * (len(contents) - len(named))
+    return [TopologyFile(*each) for each in zip(contents, named, strict=True)]
+
+
+def named_hosts(text: str | None) -> tuple[str, ...]:
+    """The hosts that a number (`16` stands for host0 to host15) or a list of names means.
+
+    Raises `InvalidInput` for no hosts, too many, and a name that stands twice.
+    """
+    if text is None:
+        return ()
+    if text.isdecimal() and len(text) < 10:
+        count = int(text)
+        hosts = [f"host{index}" for index in range(min(count, MAX_HOSTS))]
+    else:
+        hosts = [name.strip() for name in text.split(",")]
+        count = len(hosts)
+    faults = []
+    if not 1 <= count <= MAX_HOSTS:
+        detail = f"a topology has 1 to {MAX_HOSTS} hosts; got {count}"
+        faults.append(Fault(FaultCode.OUT_OF_RANGE, ("hosts",), detail))
+    if "" in hosts:
+        detail = "names of hosts are separated by single commas; one is empty"
+        faults.append(Fault(FaultCode.UNREADABLE, ("hosts",), detail))
+    elif len(set(hosts)) < len(hosts):
+        twice = next(name for name in hosts if hosts.count(name) > 1)
+        detail = f"a host is named once; {twice[:80]!r} stands twice"
+        faults.append(Fault(FaultCode.DUPLICATE_NAME, ("hosts",), detail))
+    if faults:
+        raise InvalidInput(faults)
+    return tuple(hosts)
+
+
+async def import_topology(
+    services: Services,
+    files: Sequence[TopologyFile],
+    stated: Stated,
+    *,
+    name: str,
+    dry_run: bool = False,
+    record: Record[ImportedTopology] = record_nothing,
+) -> ImportedTopology:
+    """Read files and join them into one topology, and store it under a name.
+
+    `record` is called in the transaction that stores it. Raises `InvalidInput` with every fault:
+    those of a file at `("files", place, "line", n)`, those of what is stated at the field that
+    says it.
+    """
+    readings = await services.executor.run(_read, tuple(files))
+    joined, document = await services.executor.run(_join, readings, stated)
+    checked = await _checked(services, document)
+    if dry_run:
+        return ImportedTopology(readings, joined, name, checked, None)
+    async with services.storage.writing() as unit:
+        stored = await store(unit, name, checked)
+        outcome = ImportedTopology(readings, joined, name, checked, stored)
+        await record(unit, outcome)
+    return outcome
+
+
+def _read(files: tuple[TopologyFile, ...]) -> tuple[Reading, ...]:
+    """Every file, or the faults of all of them."""
+    readings, faults = [], []
+    for place, file in enumerate(files):
+        try:
+            readings.append(format_of(file.content, file.format).read(file.content))
+        except InvalidInput as error:
+            faults += [fault.under("files", place) for fault in error.faults]
+    if faults:
+        raise InvalidInput(faults)
+    return tuple(readings)
+
+
+def _join(readings: tuple[Reading, ...], stated: Stated) -> tuple[Joined, TopologyDocument]:
+    joined = join(readings, stated)
+    try:
+        return joined, from_core(joined.spec)
+    except InvalidInput as error:
+        raise _of_all_files(error) from error
+
+
+async def _checked(services: Services, document: Any) -> Checked:
+    try:
+        return await check(services, DocumentKind.TOPOLOGY, document)
+    except InvalidInput as error:
+        raise _of_all_files(error) from error
+
+
+def _of_all_files(error: InvalidInput) -> InvalidInput:
+    """The pointer is into a document the caller never saw; the detail says what is wrong."""
+    faults: list[Fault] = [replace(fault, path=("files",)) for fault in error.faults]
+    return InvalidInput(faults)

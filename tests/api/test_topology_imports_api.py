@@ -1,0 +1,171 @@
+"""Importing a cluster from the files people have of it, over HTTP."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.topology_imports import MAX_IMPORT_FILES
+
+CountRows = Callable[[], Awaitable[dict[str, int]]]
+
+FIXTURES = Path(__file__).resolve().parents[1] / "formats" / "fixtures" / "hosts"
+DUMP = (FIXTURES / "nvswitch-dual-port.nccl.xml").read_bytes()
+STUB = (FIXTURES / "stub.nccl.xml").read_bytes()
+URL = "/v1/topologies/cluster/imports"
+# The dump does not say how fast the NIC without a speed is connected; the product does.
+FIELDS = {"hosts": "2", "gpu": "H100 SXM5"}
+
+
+def files(*contents: bytes) -> list[tuple[str, tuple[str, bytes]]]:
+    return [("files", (f"file{place}.xml", content)) for place, content in enumerate(contents)]
+
+
+async def test_a_dump_becomes_a_topology(client: httpx.AsyncClient, count_rows: CountRows) -> None:
+    imported = await client.post(URL, files=files(DUMP), data=FIELDS)
+    assert imported.status_code == 201, imported.text
+    answer = imported.json()
+    assert not answer["dry_run"]
+    (file,) = answer["files"]
+    assert (file["name"], file["format"], file["read"]["nics"]) == ("file0.xml", "nccl_xml", 4)
+    assert "all NVSwitch chips of a host are one non-blocking vertex" in answer["assumptions"]
+    assert any(text.startswith("socket links of 192 GB/s") for text in answer["assumptions"])
+    assert {(item["file"], item["line"]) for item in answer["left_out"]} >= {(0, 3), (0, 23)}
+    assert any("no links join" in warning for warning in answer["warnings"])
+    assert answer["conflicts"] == answer["renamed"] == []
+    made = answer["topology"]
+    assert (made["name"], made["revision"], made["change"]) == ("cluster", 1, "created")
+    assert made["summary"]["devices"] == 4
+    stored = (await client.get("/v1/topologies/cluster")).json()
+    assert stored["digest"] == made["digest"]
+    assert stored["document"]["hosts"][0]["count"] == 2
+    links = (await client.get("/v1/topologies/cluster/links?host=host1&kind=nvlink")).json()
+    port = next(item for item in links["items"] if item["source"] == "host1/gpu1")
+    assert (port["target"], port["lanes"]) == ("host1/nvswitch0", 18)
+    assert (port["bandwidth_bytes_per_second"], port["bandwidth_origin"]) == (450e9, "product")
+
+    before = await count_rows()
+    again = await client.post(URL, files=files(DUMP), data=FIELDS)
+    assert (again.status_code, again.json()["topology"]["change"]) == (200, "unchanged")
+    assert await count_rows() == before
+
+
+async def test_a_dry_run_stores_nothing(client: httpx.AsyncClient, count_rows: CountRows) -> None:
+    before = await count_rows()
+    looked = await client.post(URL, files=files(DUMP), data={**FIELDS, "dry_run": "true"})
+    assert looked.status_code == 200
+    answer = looked.json()
+    assert answer["dry_run"]
+    assert "revision" not in answer["topology"]
+    assert await count_rows() == before
+    stored = await client.post(URL, files=files(DUMP), data=FIELDS)
+    assert stored.json()["topology"]["digest"] == answer["topology"]["digest"]
+
+
+async def test_the_imported_document_can_be_put_back(client: httpx.AsyncClient) -> None:
+    await client.post(URL, files=files(DUMP), data=FIELDS)
+    document = (await client.get("/v1/topologies/cluster")).json()["document"]
+    again = await client.put("/v1/topologies/cluster", json=document)
+    assert (again.status_code, again.json()["revision"]) == (200, 1)
+
+
+async def test_an_import_with_a_key_is_done_once(
+    client: httpx.AsyncClient, count_rows: CountRows
+) -> None:
+    key = {"Idempotency-Key": "one"}
+    first = await client.post(URL, files=files(DUMP), data=FIELDS, headers=key)
+    after = await count_rows()
+    again = await client.post(URL, files=files(DUMP), data=FIELDS, headers=key)
+    assert (again.status_code, again.content) == (201, first.content)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert await count_rows() == after
+    other = await client.post(URL, files=files(STUB), data=FIELDS, headers=key)
+    assert other.json()["type"] == "/problems/idempotency-key-reused"
+
+
+async def test_a_plan_is_priced_on_an_imported_host(client: httpx.AsyncClient) -> None:
+    await client.post(URL, files=files(DUMP), data={"gpu": "H100 SXM5"})
+    costs = {"forward_seconds": 0.002, "backward_seconds": 0.004}
+    plan = {
+        "topology": "cluster",
+        "costs": {
+            "stages": [
+                {**costs, "boundary_bytes": 450_000_000},
+                costs,
+            ]
+        },
+        "parallelism": {"pipeline": 2},
+        "schedule": {"kind": "1f1b"},
+        "workload": {"microbatches": 3},
+    }
+    answer = await client.post("/v1/boundary-transfers", json={"plan": plan})
+    assert answer.status_code == 200, answer.text
+    transfer = answer.json()["boundaries"][0]["forward"]
+    # One of the ports has 17 links up of 25 GB/s each, and the way is gpu0 - switch - gpu1.
+    assert transfer["lower_bound_seconds"] == pytest.approx(450e6 / (17 * 25e9))
+
+
+BOMB = b'<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;">]><system version="1">&y;</system>'
+NAMELESS = DUMP.replace(b'device="0x2330"', b'device="0xffff"')
+CUT = DUMP[: len(DUMP) // 2]
+
+
+@pytest.mark.parametrize(
+    ("sent", "fields", "status", "pointers"),
+    [
+        (files(CUT), {}, 422, {"/files/0/line/15"}),
+        (files(DUMP, CUT), {}, 422, {"/files/1/line/15"}),
+        (files(BOMB), {"formats": "nccl_xml"}, 422, {"/files/0/line/1"}),
+        (files(BOMB), {}, 422, {"/files/0"}),
+        (files(b""), {}, 422, {"/files/0"}),
+        (files(b"\0\xff"), {}, 422, {"/files/0"}),
+        (files(DUMP), {"formats": "csv"}, 422, {"/files/0"}),
+        (files(DUMP), {"formats": "nccl_xml,,"}, 422, {"/formats"}),
+        (files(DUMP, STUB), FIELDS, 422, {"/files"}),
+        (files(NAMELESS), {}, 422, {"/host_bridge_bytes_per_second"}),
+        (files(DUMP), {**FIELDS, "gpu": "H9"}, 422, {"/gpu"}),
+        (files(DUMP), {**FIELDS, "design": "dgx-9"}, 422, {"/design"}),
+        (files(DUMP), {**FIELDS, "hosts": "0"}, 422, {"/hosts"}),
+        (files(DUMP), {**FIELDS, "hosts": "999999999"}, 422, {"/hosts"}),
+        (files(DUMP), {**FIELDS, "hosts": "a,b,a"}, 422, {"/hosts"}),
+        (files(DUMP), {**FIELDS, "hosts": "a,,b"}, 422, {"/hosts"}),
+        (files(DUMP), {**FIELDS, "hosts": ""}, 400, {"/hosts"}),
+        (files(DUMP), {**FIELDS, "formats": "A"}, 400, {"/formats"}),
+        (files(DUMP), {**FIELDS, "pcie_bytes_per_second": "0"}, 400, {"/pcie_bytes_per_second"}),
+        (files(DUMP), {**FIELDS, "more": "1"}, 400, {"/more"}),
+        (files(DUMP), {**FIELDS, "dry_run": "yes"}, 400, {"/dry_run"}),
+        ({"file": ("a", b"b")}, {}, 400, {"/files", "/file"}),
+        ([("files", (None, DUMP))], {}, 400, {"/files/0"}),
+        (files(*[DUMP] * (MAX_IMPORT_FILES + 1)), {}, 400, {"/files"}),
+    ],
+)
+async def test_a_bad_import_is_refused_and_leaves_nothing(
+    client: httpx.AsyncClient,
+    count_rows: CountRows,
+    sent: Any,
+    fields: dict[str, str],
+    status: int,
+    pointers: set[str],
+) -> None:
+    before = await count_rows()
+    response = await client.post(URL, files=sent, data=fields)
+    assert response.status_code == status, response.text
+    assert {error["pointer"] for error in response.json()["errors"]} == pointers
+    assert await count_rows() == before
+
+
+async def test_a_cluster_larger_than_one_may_be_is_refused(client: httpx.AsyncClient) -> None:
+    nets = b"".join(b'<net name="m%d" dev="%d" speed="1000"/>' % (n, n) for n in range(1000))
+    content = b'<system version="1"><cpu numaid="0"><nic>%b</nic></cpu></system>' % nets
+    response = await client.post(URL, files=files(content), data={"hosts": "4096"})
+    assert response.status_code == 422
+    (error,) = response.json()["errors"][:1]
+    assert (error["pointer"], error["code"]) == ("/files", "out_of_range")
+
+
+async def test_an_import_needs_a_name(client: httpx.AsyncClient) -> None:
+    response = await client.post("/v1/topologies/Big/imports", files=files(DUMP))
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["pointer"] == "/name"

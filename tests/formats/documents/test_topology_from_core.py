@@ -1,0 +1,108 @@
+"""Topology documents written from the core, and read back."""
+
+import msgspec
+
+from service.core.errors import FaultCode
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.core.topology.spec import (
+    ClusterSpec,
+    DeviceSpec,
+    Duplex,
+    HostSpec,
+    LinkSpec,
+    MeasuredRate,
+    ReverseSpec,
+    SwitchSpec,
+)
+from service.formats.documents.canonical import canonical_bytes
+from service.formats.documents.topology import TopologyDocument, to_core
+from service.formats.documents.topology_from_core import MAX_ENTRIES, from_core
+from tests.core.refusals import refusals
+
+FULL = ClusterSpec(
+    hosts=(
+        HostSpec(
+            name="a",
+            count=2,
+            devices=(
+                DeviceSpec(
+                    name="gpu0",
+                    kind=VertexKind.GPU,
+                    product="H100",
+                    rail=1,
+                    memory_bytes=80,
+                    memory_bytes_per_second=3e12,
+                    peak_flops={"bf16": 1e15},
+                ),
+                DeviceSpec(
+                    name="nic0",
+                    kind=VertexKind.NIC,
+                    port_bytes_per_second=50e9,
+                    port_effective_bytes_per_second=48e9,
+                    port_origin=RateOrigin.READ,
+                    port_source="400000 Mb/s",
+                    port="port0",
+                    card="card0",
+                    slot="slot0",
+                ),
+            ),
+            links=(
+                LinkSpec(
+                    source="gpu0",
+                    target="nic0",
+                    kind=LinkKind.PCIE,
+                    bandwidth_bytes_per_second=63e9,
+                    effective_bytes_per_second=55e9,
+                    measured=MeasuredRate(54e9, "someone", "2026-01-02"),
+                    latency_floor_seconds=1e-9,
+                    latency_seconds=1e-6,
+                    lanes=2,
+                    duplex=Duplex.HALF,
+                    bandwidth_origin=RateOrigin.ASSUMED,
+                    bandwidth_source="a guess",
+                    reverse=ReverseSpec(
+                        effective_bytes_per_second=50e9,
+                        measured=MeasuredRate(49e9, "someone", "2026-01-03"),
+                    ),
+                ),
+            ),
+        ),
+        HostSpec(name="b", design="dgx-h100"),
+    ),
+    switches=(SwitchSpec("leaf", VertexKind.LEAF, 3), SwitchSpec("other")),
+    links=(
+        LinkSpec(
+            source="a0/nic0",
+            target="leaf",
+            kind=LinkKind.NETWORK,
+            bandwidth_bytes_per_second=50e9,
+        ),
+    ),
+)
+
+
+def test_what_is_written_means_the_same() -> None:
+    document = from_core(FULL)
+    assert to_core(document) == FULL
+    again = msgspec.json.decode(canonical_bytes(document), type=TopologyDocument)
+    assert to_core(again) == FULL
+
+
+def test_what_has_its_default_is_not_written() -> None:
+    assert msgspec.json.decode(canonical_bytes(from_core(FULL)))["links"] == [
+        {
+            "source": "a0/nic0",
+            "target": "leaf",
+            "kind": "network",
+            "bandwidth_bytes_per_second": 50e9,
+        }
+    ]
+
+
+def test_what_no_document_may_hold_is_refused() -> None:
+    bad = ClusterSpec(hosts=(HostSpec(name="Not_legal", design="dgx-h100"),))
+    assert refusals(lambda: from_core(bad)) == [(FaultCode.OUT_OF_RANGE, ())]
+    device = DeviceSpec(name="gpu0", kind=VertexKind.GPU)
+    devices = (device,) * 1000
+    hosts = tuple(HostSpec(name=f"h{n}", devices=devices) for n in range(MAX_ENTRIES // 1000 + 1))
+    assert refusals(lambda: from_core(ClusterSpec(hosts=hosts))) == [(FaultCode.OUT_OF_RANGE, ())]
