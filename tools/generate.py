@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tools.contract_examples import generated_files as contract_files
 from tools.readme import generated_files as readme_files
+from tools.reference_designs import generated_files as reference_design_files
 from tools.worked_examples import generated_files as worked_example_files
 
 __all__ = ["SOURCES", "Source", "main", "stale_files"]
@@ -33,6 +34,7 @@ SOURCES = (
     Source(contract_files, folders=("openapi/problems",)),
     Source(worked_example_files, folders=("docs/images/worked-examples",)),
     Source(readme_files),
+    Source(reference_design_files),
 )
 
 

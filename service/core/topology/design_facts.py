@@ -1,4 +1,4 @@
-"""The vendor figures behind the reference designs of hosts, one small table each.
+"""The figures behind the reference designs of hosts: accelerators, wires, links of sockets.
 
 Rates are nominal bytes per second in one direction: the data rate of the wire after line coding.
 Effective rates are published measurements of like links and latencies are those of published
@@ -8,7 +8,33 @@ simulator inputs and profiles; each source stands beside its number. What is not
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["FACTS", "GB", "GpuFacts", "HostFacts", "SocketFacts", "Wire"]
+__all__ = [
+    "A100_SXM_40",
+    "A100_SXM_80",
+    "B200_SXM",
+    "GB",
+    "H100_SXM",
+    "H200_SXM",
+    "MI250X_GCD",
+    "MI300X",
+    "NIC_100G",
+    "NIC_200G",
+    "NIC_400G",
+    "NVLINK4_SWITCH_PORT",
+    "PCIE3_X16",
+    "PCIE4_X16",
+    "PCIE5_X16",
+    "PCIE5_X16_EFFECTIVE",
+    "SOCKET_BROADWELL",
+    "SOCKET_CASCADE_LAKE",
+    "SOCKET_EPYC",
+    "SOCKET_GRACE",
+    "SOCKET_SAPPHIRE_RAPIDS",
+    "V100_SXM_32",
+    "GpuFacts",
+    "SocketFacts",
+    "Wire",
+]
 
 GB = 1e9
 
@@ -48,28 +74,8 @@ class SocketFacts:
 
     links: int
     link_rate: float
-    effective: float
+    effective: float | None
     words: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostFacts:
-    """A two-socket host whose GPUs and NICs hang in equal shares under PCIe switches."""
-
-    name: str
-    title: str
-    gpu: GpuFacts | None
-    pcie_switches: int
-    gpus_per_switch: int
-    nics_per_switch: int
-    pcie: Wire
-    nic: Wire
-    socket: SocketFacts
-    nvswitch_port: Wire | None = None
-    # One NVLink of a mesh, and (GPU, GPU, number of NVLinks) for each pair that has any.
-    nvlink: Wire | None = None
-    mesh: tuple[tuple[int, int, int], ...] = ()
-    assumptions: tuple[str, ...] = ()
 
 
 H100_SXM = GpuFacts(
@@ -83,6 +89,45 @@ H100_SXM = GpuFacts(
         "tf32": 494.5e12,
         "fp32": 67e12,
     },
+)
+H200_SXM = GpuFacts(
+    product="NVIDIA H200 SXM5 141GB",
+    memory_bytes=141 * 10**9,
+    memory_bytes_per_second=4.8e12,
+    peak_flops=H100_SXM.peak_flops,
+)
+# The accelerators of GB200 NVL72, per GPU.
+B200_SXM = GpuFacts(
+    product="NVIDIA B200 186GB (GB200)",
+    memory_bytes=186 * 10**9,
+    memory_bytes_per_second=8e12,
+    peak_flops={
+        "fp4": 10e15,
+        "fp8": 5e15,
+        "bf16": 2.5e15,
+        "fp16": 2.5e15,
+        "tf32": 1.25e15,
+        "fp32": 80e12,
+    },
+)
+MI300X = GpuFacts(
+    product="AMD Instinct MI300X 192GB",
+    memory_bytes=192 * 10**9,
+    memory_bytes_per_second=5.3e12,
+    peak_flops={
+        "fp8": 2614.9e12,
+        "bf16": 1307.4e12,
+        "fp16": 1307.4e12,
+        "tf32": 653.7e12,
+        "fp32": 163.4e12,
+    },
+)
+# A module is two dies, each a device of its own with half of the module's figures.
+MI250X_GCD = GpuFacts(
+    product="AMD Instinct MI250X, one GCD 64GB",
+    memory_bytes=64 * 10**9,
+    memory_bytes_per_second=1.6384e12,
+    peak_flops={"bf16": 191.5e12, "fp16": 191.5e12, "fp32": 23.95e12, "fp64": 23.95e12},
 )
 A100_SXM_80 = GpuFacts(
     product="NVIDIA A100 SXM4 80GB",
@@ -120,89 +165,15 @@ SOCKET_SAPPHIRE_RAPIDS = SocketFacts(
     links=4, link_rate=48 * GB, effective=22 * GB, words="UPI at 16 GT/s"
 )
 SOCKET_EPYC = SocketFacts(links=4, link_rate=36 * GB, effective=16 * GB, words="xGMI at 18 GT/s")
+# Two Grace CPUs; what their link carries in practice is not published.
+SOCKET_GRACE = SocketFacts(links=1, link_rate=450 * GB, effective=None, words="NVLink-C2C")
 
-FACTS = (
-    HostFacts(
-        name="dgx-h100",
-        title="8 H100 on one NVSwitch plane, one 400 Gb/s NIC beside each GPU, PCIe 5",
-        gpu=H100_SXM,
-        pcie_switches=8,
-        gpus_per_switch=1,
-        nics_per_switch=1,
-        pcie=Wire(bandwidth=PCIE5_X16, source="PCIe 5 x16", effective=PCIE5_X16_EFFECTIVE),
-        nic=NIC_400G,
-        socket=SOCKET_SAPPHIRE_RAPIDS,
-        # Effective: pair copy on H200, whose links are the same (stas00/ml-engineering).
-        # Latency: GPU to switch in ASTRA-sim's HGX H100 input, fitted to measurements.
-        nvswitch_port=Wire(
-            bandwidth=450 * GB,
-            source="18 x NVLink 4",
-            effective=396 * GB,
-            latency_seconds=936.25e-9,
-            lanes=18,
-        ),
-        assumptions=(
-            "dgx-h100: 936.25 ns from GPU to NVSwitch is the figure of ASTRA-sim's HGX H100 input",
-        ),
-    ),
-    HostFacts(
-        name="hgx-a100",
-        title="8 A100 on one NVSwitch plane, two GPUs and two 200 Gb/s NICs a PCIe 4 switch",
-        gpu=A100_SXM_80,
-        pcie_switches=4,
-        gpus_per_switch=2,
-        nics_per_switch=2,
-        pcie=Wire(bandwidth=PCIE4_X16, source="PCIe 4 x16"),
-        nic=NIC_200G,
-        socket=SOCKET_EPYC,
-        nvswitch_port=Wire(bandwidth=300 * GB, source="12 x NVLink 3", lanes=12),
-    ),
-    HostFacts(
-        name="p4d",
-        title="8 A100 on one NVSwitch plane, four 100 Gb/s NICs, each shared by two GPUs",
-        gpu=A100_SXM_40,
-        pcie_switches=4,
-        gpus_per_switch=2,
-        nics_per_switch=1,
-        pcie=Wire(bandwidth=PCIE4_X16, source="PCIe 4 x16"),
-        nic=NIC_100G,
-        socket=SOCKET_CASCADE_LAKE,
-        nvswitch_port=Wire(bandwidth=300 * GB, source="12 x NVLink 3", lanes=12),
-        assumptions=(
-            "p4d: PCIe is taken as generation 4; the 8 GT/s that its virtual machine shows are not",
-        ),
-    ),
-    HostFacts(
-        name="dgx-1-v100",
-        title="8 V100 in a hybrid cube mesh of private NVLinks, four NICs shared by two GPUs each",
-        gpu=V100_SXM_32,
-        pcie_switches=4,
-        gpus_per_switch=2,
-        nics_per_switch=1,
-        pcie=Wire(bandwidth=PCIE3_X16, source="PCIe 3 x16"),
-        nic=NIC_100G,
-        socket=SOCKET_BROADWELL,
-        # Latency: TACCL's profile of an 8 x V100 host of this mesh.
-        nvlink=Wire(bandwidth=25 * GB, source="NVLink 2", latency_seconds=0.3e-6),
-        mesh=(
-            *((0, 1, 1), (0, 2, 1), (0, 3, 2), (0, 4, 2), (1, 2, 2), (1, 3, 1), (1, 5, 2)),
-            *((2, 3, 2), (2, 6, 1), (3, 7, 1), (4, 5, 1), (4, 6, 1), (4, 7, 2), (5, 6, 2)),
-            *((5, 7, 1), (6, 7, 2)),
-        ),
-        assumptions=(
-            "dgx-1-v100: 300 ns for each NVLink is the figure of TACCL's profile of a like machine",
-        ),
-    ),
-    HostFacts(
-        name="pcie-gen4-8gpu",
-        title="8 GPUs without NVLink, four and one 200 Gb/s NIC under each socket's PCIe 4 switch",
-        gpu=None,
-        pcie_switches=2,
-        gpus_per_switch=4,
-        nics_per_switch=1,
-        pcie=Wire(bandwidth=PCIE4_X16, source="PCIe 4 x16"),
-        nic=NIC_200G,
-        socket=SOCKET_EPYC,
-        assumptions=("pcie-gen4-8gpu: the GPU's product, memory and peak rates are not given",),
-    ),
+# Effective: pair copy on H200, whose links are those of H100 (stas00/ml-engineering).
+# Latency: GPU to switch in ASTRA-sim's HGX H100 input, fitted to measurements.
+NVLINK4_SWITCH_PORT = Wire(
+    bandwidth=450 * GB,
+    source="18 x NVLink 4",
+    effective=396 * GB,
+    latency_seconds=936.25e-9,
+    lanes=18,
 )

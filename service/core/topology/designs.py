@@ -1,11 +1,12 @@
-"""Reference designs of hosts by name: the tables of `design_facts`, wired up."""
+"""Reference designs of hosts by name: the rows of `design_table`, wired up."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
-from service.core.topology.design_facts import FACTS, GB, GpuFacts, HostFacts, Wire
+from service.core.topology.design_facts import GB, GpuFacts, SocketFacts, Wire
+from service.core.topology.design_table import FACTS, HostFacts
 from service.core.topology.spec import DeviceSpec, LinkSpec
 
 __all__ = ["DESIGNS", "HostDesign"]
@@ -24,15 +25,15 @@ class HostDesign:
 
 def _devices(facts: HostFacts) -> tuple[DeviceSpec, ...]:
     gpus, nics = [], []
-    for switch in range(facts.pcie_switches):
-        for local in range(facts.gpus_per_switch):
-            # Each GPU is paired with the NIC of its own place under the switch.
-            paired = local * facts.nics_per_switch // facts.gpus_per_switch
-            name = f"gpu{switch * facts.gpus_per_switch + local}"
-            rail = switch * facts.nics_per_switch + paired
+    for share in range(facts.shares):
+        for local in range(facts.gpus_per_share):
+            # Each GPU is paired with the NIC of its own place in the share.
+            paired = local * facts.nics_per_share // facts.gpus_per_share
+            name = f"gpu{share * facts.gpus_per_share + local}"
+            rail = share * facts.nics_per_share + paired
             gpus.append(_gpu(name, rail, facts.gpu))
-        for local in range(facts.nics_per_switch):
-            rail = switch * facts.nics_per_switch + local
+        for local in range(facts.nics_per_share):
+            rail = share * facts.nics_per_share + local
             nics.append(
                 DeviceSpec(
                     name=f"nic{rail}",
@@ -44,14 +45,26 @@ def _devices(facts: HostFacts) -> tuple[DeviceSpec, ...]:
                     port_source=facts.nic.source,
                 )
             )
+    planes = 0 if facts.nvswitch_port is None else facts.nvswitch_planes
     switches = [
-        DeviceSpec(name=f"pcie{index}", kind=VertexKind.PCIE_SWITCH)
-        for index in range(facts.pcie_switches)
+        DeviceSpec(name=f"nvswitch{plane}", kind=VertexKind.NVSWITCH) for plane in range(planes)
+    ]
+    switches += [
+        DeviceSpec(name=name, kind=VertexKind.PCIE_SWITCH)
+        for name in (*_pcie_switches(facts), *_upper_switches(facts))
     ]
     cpus = [DeviceSpec(name=f"cpu{index}", kind=VertexKind.CPU) for index in range(2)]
-    if facts.nvswitch_port is not None:
-        switches.insert(0, DeviceSpec(name="nvswitch0", kind=VertexKind.NVSWITCH))
     return (*gpus, *nics, *switches, *cpus)
+
+
+def _pcie_switches(facts: HostFacts) -> list[str]:
+    return [] if facts.chip_to_chip else [f"pcie{share}" for share in range(facts.shares)]
+
+
+def _upper_switches(facts: HostFacts) -> list[str]:
+    if facts.switches_per_upper is None:
+        return []
+    return [f"upper{index}" for index in range(facts.shares // facts.switches_per_upper)]
 
 
 def _gpu(name: str, rail: int, facts: GpuFacts | None) -> DeviceSpec:
@@ -83,56 +96,79 @@ def _link(source: str, target: str, kind: LinkKind, wire: Wire, count: int = 1) 
 
 
 def _links(facts: HostFacts) -> tuple[LinkSpec, ...]:
-    links = []
-    gpus = facts.pcie_switches * facts.gpus_per_switch
-    nics = facts.pcie_switches * facts.nics_per_switch
+    return (*_gpu_links(facts), *_host_links(facts), _socket_link(facts.socket))
+
+
+def _gpu_links(facts: HostFacts) -> Iterator[LinkSpec]:
+    """What joins the GPUs without the host: NVSwitch planes, or links of pairs."""
+    gpus = facts.shares * facts.gpus_per_share
     if facts.nvswitch_port is not None:
-        links += [
-            _link(f"gpu{gpu}", "nvswitch0", LinkKind.NVLINK, facts.nvswitch_port)
-            for gpu in range(gpus)
-        ]
-    if facts.nvlink is not None:
-        links += [
-            _link(f"gpu{one}", f"gpu{other}", LinkKind.NVLINK, facts.nvlink, count)
-            for one, other, count in facts.mesh
-        ]
-    for prefix, number, per_switch in (
-        ("gpu", gpus, facts.gpus_per_switch),
-        ("nic", nics, facts.nics_per_switch),
+        for gpu in range(gpus):
+            plane = f"nvswitch{gpu * facts.nvswitch_planes // gpus}"
+            yield _link(f"gpu{gpu}", plane, LinkKind.NVLINK, facts.nvswitch_port)
+    if facts.nvswitch_trunk is not None:
+        yield _link("nvswitch0", "nvswitch1", LinkKind.NVLINK, facts.nvswitch_trunk)
+    if facts.mesh is not None:
+        for one, other, count in facts.mesh.pairs:
+            yield _link(f"gpu{one}", f"gpu{other}", LinkKind.NVLINK, facts.mesh.link, count)
+
+
+def _host_links(facts: HostFacts) -> Iterator[LinkSpec]:
+    """How GPUs and NICs reach the CPUs."""
+    gpus, nics = facts.shares * facts.gpus_per_share, facts.shares * facts.nics_per_share
+    if facts.chip_to_chip is not None:
+        for gpu in range(gpus):
+            cpu = f"cpu{gpu // facts.gpus_per_share}"
+            yield _link(f"gpu{gpu}", cpu, LinkKind.OTHER, facts.chip_to_chip)
+        for nic in range(nics):
+            cpu = f"cpu{nic // facts.nics_per_share}"
+            yield _link(f"nic{nic}", cpu, LinkKind.HOST_BRIDGE, facts.pcie)
+        return
+    for prefix, number, per_share, wire in (
+        ("gpu", gpus, facts.gpus_per_share, facts.gpu_pcie or facts.pcie),
+        ("nic", nics, facts.nics_per_share, facts.pcie),
     ):
-        links += [
-            _link(f"{prefix}{index}", f"pcie{index // per_switch}", LinkKind.PCIE, facts.pcie)
-            for index in range(number)
-        ]
-    links += [
-        _link(f"pcie{s}", f"cpu{2 * s // facts.pcie_switches}", LinkKind.HOST_BRIDGE, facts.pcie)
-        for s in range(facts.pcie_switches)
-    ]
-    links.append(
-        LinkSpec(
-            source="cpu0",
-            target="cpu1",
-            kind=LinkKind.SOCKET,
-            bandwidth_bytes_per_second=facts.socket.links * facts.socket.link_rate,
-            effective_bytes_per_second=facts.socket.effective,
-            lanes=facts.socket.links,
-            bandwidth_origin=RateOrigin.ASSUMED,
-            bandwidth_source=f"{facts.socket.links} x {facts.socket.words}",
-        )
+        for index in range(number):
+            yield _link(f"{prefix}{index}", f"pcie{index // per_share}", LinkKind.PCIE, wire)
+    top = _pcie_switches(facts)
+    if facts.switches_per_upper is not None:
+        below, top = top, _upper_switches(facts)
+        for index, switch in enumerate(below):
+            upper = top[index // facts.switches_per_upper]
+            yield _link(switch, upper, LinkKind.PCIE, facts.pcie)
+    for index, switch in enumerate(top):
+        yield _link(switch, f"cpu{2 * index // len(top)}", LinkKind.HOST_BRIDGE, facts.pcie)
+
+
+def _socket_link(facts: SocketFacts) -> LinkSpec:
+    return LinkSpec(
+        source="cpu0",
+        target="cpu1",
+        kind=LinkKind.SOCKET,
+        bandwidth_bytes_per_second=facts.links * facts.link_rate,
+        effective_bytes_per_second=facts.effective,
+        lanes=facts.links,
+        bandwidth_origin=RateOrigin.ASSUMED,
+        bandwidth_source=f"{facts.links} x {facts.words}",
     )
-    return tuple(links)
 
 
 def _assumptions(facts: HostFacts) -> tuple[str, ...]:
     socket = facts.socket
-    nominal, effective = socket.links * socket.link_rate / GB, socket.effective / GB
-    wiring = f"{socket.links} x {socket.words} ({nominal:g} GB/s nominal)"
-    stated = [
-        f"{facts.name}: the socket link is assumed to be {wiring} and to carry {effective:g} GB/s"
-    ]
+    wiring = (
+        f"{socket.links} x {socket.words} ({socket.links * socket.link_rate / GB:g} GB/s nominal)"
+    )
+    carries = "" if socket.effective is None else f" and to carry {socket.effective / GB:g} GB/s"
+    stated = [f"{facts.name}: the socket link is assumed to be {wiring}{carries}"]
     if facts.nvswitch_port is not None:
-        stated.append(f"{facts.name}: all NVSwitch chips of a host are one non-blocking vertex")
-    wires = {"NVLink": facts.nvswitch_port, "PCIe": facts.pcie, "NIC": facts.nic}
+        of = "a host" if facts.nvswitch_planes == 1 else "a plane"
+        stated.append(f"{facts.name}: all NVSwitch chips of {of} are one non-blocking vertex")
+    wires = {
+        "NVLink": facts.nvswitch_port,
+        "xGMI": None if facts.mesh is None else facts.mesh.link,
+        "PCIe": facts.pcie,
+        "NIC": facts.nic,
+    }
     measured = [name for name, wire in wires.items() if wire is not None and wire.effective]
     stated.append(
         f"{facts.name}: effective rates ({', '.join(measured)}) are published measurements of like"
