@@ -51,9 +51,18 @@ async def test_the_mode_is_named_and_its_terms_are_there(client: httpx.AsyncClie
             assert sum(seconds) == pytest.approx(bubble["makespan_seconds"])
         parts = sum(path["stage_seconds"])
         parts += sum(share["seconds"] for share in path["transfer_seconds"])
-        parts += sum(share["seconds"] for share in path["queue_seconds"])
+        of_links = path.get("link_seconds", [])
+        parts += sum(share["queued_seconds"] for share in of_links)
         assert parts == pytest.approx(bubble["makespan_seconds"])
         queues = mode == "link"
+        assert ("link_seconds" in path) is queues
+        if queues:
+            occupied = sum(share["occupied_seconds"] for share in of_links)
+            transfers = sum(share["seconds"] for share in path["transfer_seconds"])
+            assert occupied + path["off_link_seconds"] == pytest.approx(transfers)
+            assert any("link" in step for step in path["steps"])
+        for share in path["transfer_seconds"]:
+            assert ("bottleneck_link" in share) is not queues
         assert ("sensitivity" in answer) is not queues
         waits = sum(rank["contention_wait_seconds"] for rank in bubble["ranks"])
         sends = sum(rank["send_seconds"] for rank in bubble["ranks"])
@@ -66,10 +75,22 @@ async def test_the_mode_is_named_and_its_terms_are_there(client: httpx.AsyncClie
         assert any(queued) is queues
         left_out = {said["code"] for said in answer["not_represented"]}
         assert ("contention" in left_out) is not queues
+        assert ("critical_path_links" in left_out) is not queues
     assert answers["link"]["bubble"]["contention_seconds"] > 0
-    for share in answers["link"]["critical_path"]["queue_seconds"]:
-        assert "nic0" in share["link"] or "gpu0" in share["link"]
-        assert share["seconds"] > 0
+    for share in answers["link"]["critical_path"]["link_seconds"]:
+        queued = share["queued_seconds"] > 0
+        assert not queued or "nic0" in share["link"] or "gpu0" in share["link"]
+        assert share["occupied_seconds"] + share["queued_seconds"] > 0
+    for mode in ("latency", "blocking"):
+        for share in answers[mode]["critical_path"]["transfer_seconds"]:
+            (boundary,) = (
+                boundary
+                for boundary in answers[mode]["boundary_transfers"]["boundaries"]
+                if boundary["source_stage"] == share["source_stage"]
+                and boundary["target_stage"] == share["target_stage"]
+            )
+            (pair,) = boundary["pairs"]
+            assert share["bottleneck_link"] == pair[share["direction"]]["path"]["bottleneck"]
     assert any(step.get("queued_behind") for step in answers["link"]["critical_path"]["steps"])
     # The middle device works 3 ms for a microbatch and sends 400 MB: 8 ms at 50 GB/s.
     cadence = answers["link"]["cadence"]

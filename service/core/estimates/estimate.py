@@ -130,7 +130,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
         assumptions=memory_assumptions(simulated, live),
         not_represented=(
             *cadence_left_out(simulated, cadence),
-            *((statements.SENSITIVITY,) if queues else ()),
+            statements.SENSITIVITY if queues else statements.PATH_LINKS,
             *counts_left_out,
         ),
     )

@@ -23,6 +23,7 @@ __all__ = [
     "LOADS_AT_EACH_STAGE",
     "MEMORY",
     "OPTIMIZER_STEP",
+    "PATH_LINKS",
     "PHYSICAL_PATHS",
     "PINNED_PATHS",
     "RECOMPUTE_IGNORED",
@@ -147,6 +148,11 @@ SENSITIVITY = Statement(
     "sensitivity",
     "derivatives of the makespan: where transfers queue on links, less work may lengthen it, so a "
     "slope bounds nothing; /v1/sensitivities gives exact gains",
+)
+PATH_LINKS = Statement(
+    "critical_path_links",
+    "shares of the critical path by link: in this mode transfers occupy none; link mode, on a "
+    "topology, has them",
 )
 TENSOR_COMMUNICATION = Statement(
     "tensor_communication",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from service.core.schedules.timeline import Timeline
 
 __all__ = [
     "CriticalPath",
+    "LinkShare",
     "PathOperation",
     "PathOperations",
     "PathQueue",
@@ -47,7 +48,8 @@ class PathTransfer:
 
     `latency` is what it took on the path (ps): from its producer's end to its arrival, or from when
     the link on which it was last had served what was `ahead` of it there, in sequence. The path
-    goes on from the producer of the first of these. `holds_sender` says that the next operation is
+    goes on from the producer of the first of these. `link` is the one on which it was last, None
+    where it occupied none. `holds_sender` says that the next operation is
     the sender's own, which was held until the value had arrived.
     """
 
@@ -55,6 +57,7 @@ class PathTransfer:
     edge: int
     gradient: bool  # it goes back along the edge
     latency: int  # ps
+    link: int | None = None
     ahead: tuple[PathQueue, ...] = ()
     holds_sender: bool = False
 
@@ -116,11 +119,13 @@ class PathOperations(Sequence[PathOperation]):
         operation, crossed = int(self.operation[place]), int(self.crossed[place])
         after = None
         if crossed >= 0:
+            link = -1 if run.queues is None else int(run.queues.bound_link[crossed])
             after = PathTransfer(
                 input=crossed,
                 edge=int(program.input_edges[crossed]),
                 gradient=bool(program.input_gradient[crossed]),
                 latency=int(self.latency[place]),
+                link=None if link < 0 else link,
                 ahead=self.ahead.get(place, ()),
                 holds_sender=int(run.binding[operation]) < 0,
             )
@@ -135,13 +140,26 @@ class PathOperations(Sequence[PathOperation]):
         )
 
 
+class LinkShare(NamedTuple):
+    """What one link does to the path, in picoseconds.
+
+    `occupied` by the path's own transfers that were on it last, and `queued` for others, which it
+    served before these.
+    """
+
+    occupied: int
+    queued: int
+
+
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
     """From time 0 to the makespan without a gap; picoseconds that sum to the makespan exactly.
 
-    `by_transfer` is keyed by (edge index, gradient or not). `by_queue` has, by link, how long other
-    transfers held it on the path. `by_group` is (2, stages, kinds) and `by_way` (2, ways): how
-    many of each there are on the path, and how long they take on it.
+    `by_transfer` is keyed by (edge index, gradient or not). `by_link` is empty but where links have
+    queues: what is `occupied` there is a part of `by_transfer`, the rest of which is latency and
+    the time of transfers that occupy no link; what is `queued` stands beside it. `by_group` is
+    (2, stages, kinds) and `by_way` (2, ways): how many of each there are on the path, and how long
+    they take on it.
     """
 
     operations: PathOperations
@@ -150,7 +168,7 @@ class CriticalPath:
     by_stage: tuple[int, ...]
     by_kind: Mapping[OpKind, int]
     by_transfer: Mapping[tuple[int, bool], int]
-    by_queue: Mapping[int, int]
+    by_link: Mapping[int, LinkShare]
 
     @property
     def transfer(self) -> int:
@@ -160,7 +178,12 @@ class CriticalPath:
     @property
     def queue(self) -> int:
         """All queueing on the path, ps."""
-        return sum(self.by_queue.values())
+        return sum(share.queued for share in self.by_link.values())
+
+    @property
+    def off_links(self) -> int:
+        """All of the transfers on the path in which no link was occupied, ps."""
+        return self.transfer - sum(share.occupied for share in self.by_link.values())
 
 
 def find_critical_path(timeline: Timeline) -> CriticalPath:
@@ -189,10 +212,6 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
         by_stage,
         by_kind,
     )
-    by_queue: dict[int, int] = {}
-    for queues in path.ahead.values():
-        for ahead in queues:
-            by_queue[ahead.link] = by_queue.get(ahead.link, 0) + ahead.end - ahead.start
     return CriticalPath(
         path,
         by_group,
@@ -204,7 +223,7 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
             for way, (count, time) in enumerate(zip(*by_way.tolist(), strict=True))
             if count
         },
-        by_queue,
+        _by_link(timeline, path),
     )
 
 
@@ -259,6 +278,24 @@ def _path_over_links(timeline: Timeline) -> PathOperations:
     operations, crossed, latencies = np.array(list(zip(*steps[::-1], strict=True)), dtype=np.int64)
     ahead_of = {place: ahead for place, ahead in enumerate(reversed(queued)) if ahead}
     return PathOperations(timeline, operations, crossed, latencies, ahead_of)
+
+
+def _by_link(timeline: Timeline, path: PathOperations) -> dict[int, LinkShare]:
+    links, queues = timeline.transfers.links, timeline.run.queues
+    if links is None or queues is None:
+        return {}
+    shares = np.zeros((links.served.links, 2), dtype=np.int64)
+    crossed = path.crossed[path.crossed >= 0]
+    last_on = queues.bound_link[crossed]
+    on_link = last_on >= 0
+    travels = links.served.latency[timeline.transfers.kinds(timeline.program)[crossed]]
+    occupied = path.latency[path.crossed >= 0] - travels
+    np.add.at(shares[:, 0], last_on[on_link], occupied[on_link])
+    for ahead in path.ahead.values():
+        for queue in ahead:
+            shares[queue.link, 1] += queue.end - queue.start
+    used = np.union1d(np.flatnonzero(shares.any(axis=1)), last_on[on_link]).tolist()
+    return {link: LinkShare(*shares[link].tolist()) for link in used}
 
 
 class _Follow:

@@ -13,7 +13,7 @@ from service.core.schedules.build import build_program, with_microbatches
 from service.core.schedules.bundles import Bundles
 from service.core.schedules.cadence import measure_cadence
 from service.core.schedules.catalogue import SCHEDULES, schedule_family
-from service.core.schedules.critical_path import CriticalPath, find_critical_path
+from service.core.schedules.critical_path import CriticalPath, LinkShare, find_critical_path
 from service.core.schedules.effects import effects_of_microbatches
 from service.core.schedules.gains import OperationChange, TransferChange
 from service.core.schedules.link_use import intervals_of, link_busy, service_of
@@ -203,12 +203,67 @@ def test_a_queue_is_on_the_path_with_who_was_ahead() -> None:
     assert transfer is not None
     assert transfer.latency == 6
     assert [(q.input, q.start, q.end) for q in transfer.ahead] == [(0, 1, 6), (1, 6, 11)]
-    assert (path.by_stage, path.transfer, dict(path.by_queue)) == ((1, 2), 6, {0: 10})
+    assert transfer.link == 0
+    assert (path.by_stage, path.transfer, path.queue) == ((1, 2), 6, 10)
+    assert (dict(path.by_link), path.off_links) == ({0: LinkShare(occupied=5, queued=10)}, 1)
     waits = operation_waits(line)
     # Before 1F1 the rank is free from 9: its message queued from 2 to 6 and is there at 12.
     assert waits.contention.tolist() == [0, 0, 0, 0, 3, 3]
     assert waits.transfer.tolist() == [0] * 6
     assert link_busy(line).tolist() == [15]
+
+
+def test_a_link_has_its_share_of_the_path_where_it_is_the_slowest_of_a_transfer() -> None:
+    """Three stages in a row: links of 2 and 5 with latency 1, then no link and 3."""
+    program = build_program("forward_only", 3, 1)
+    bundles = Bundles.of(2, [[(0, 2), (1, 5)], [], [], []], [1, 0, 3, 0])
+    line = simulate_transfers(program, StageTimes.of([4, 4, 4]), over_links(program, bundles))
+    path = find_critical_path(line)
+    steps = [None if step.after is None else step.after.link for step in path.operations]
+    assert steps == [None, 1, None]
+    assert dict(path.by_link) == {1: LinkShare(occupied=5, queued=0)}
+    assert (sum(path.by_stage), path.transfer, path.off_links) == (12, 9, 4)
+    assert line.makespan == 21
+
+
+def test_links_share_out_the_transfers_of_the_path(seed: int) -> None:
+    """Held against when each link was held by whom, links that never decide anything included."""
+    rng = random.Random(seed)
+    on_links = 0
+    for _, found in timelines("1f1b", rng, 60):
+        line = found[TransferMode.LINK]
+        path, links = find_critical_path(line), line.transfers.links
+        assert links is not None
+        crossed = np.zeros(len(line.program.inputs), dtype=np.bool_)
+        crossed[path.operations.crossed[path.operations.crossed >= 0]] = True
+        held = intervals_of(line, crossed)
+        occupied = dict.fromkeys(range(links.bundles.links), 0)
+        travels = links.bundles.latency[line.transfers.kinds(line.program)]
+        off = 0
+        for step in path.operations:
+            if step.after is None:
+                continue
+            of_step = held.input == step.after.input
+            off += int(travels[step.after.input])
+            if step.after.link is None:
+                assert not of_step.any()
+                continue
+            last = of_step & (held.link == step.after.link)
+            (start,), (end,) = held.start[last], held.end[last]
+            assert end == held.end[of_step].max()
+            assert line.arrival_of(step.after.input) == end + travels[step.after.input]
+            occupied[step.after.link] += int(end - start)
+            on_links += 1
+        assert {link: time for link, time in occupied.items() if time} == {
+            link: share.occupied for link, share in path.by_link.items() if share.occupied
+        }
+        assert path.off_links == off
+        assert path.transfer == off + sum(occupied.values())
+        for mode in (TransferMode.LATENCY, TransferMode.BLOCKING):
+            path = find_critical_path(found[mode])
+            assert not path.by_link
+            assert path.off_links == path.transfer
+    assert on_links > 20
 
 
 def test_intervals_are_those_of_the_reference(seed: int) -> None:
