@@ -33,11 +33,15 @@ class AliveActivation(msgspec.Struct, kw_only=True, frozen=True):
     microbatch: Annotated[int, Meta(ge=0)]
 
 
-class LiveSeries(msgspec.Struct, kw_only=True, frozen=True):
+class LiveSeries(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Activations alive after each change, as columns."""
 
     at_seconds: list[float]
     activations: list[int]
+    recomputed: Annotated[
+        list[int] | msgspec.UnsetType,
+        Meta(description="How many of them are alive anew. Absent where nothing is recomputed."),
+    ] = msgspec.UNSET
 
 
 class LiveRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -45,8 +49,21 @@ class LiveRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
     rank: Annotated[int, Meta(ge=0, description="Pipeline rank.")]
     peak_activations: Annotated[
-        int, Meta(ge=0, description="Counted in activations of one microbatch on one stage.")
+        int,
+        Meta(
+            ge=0,
+            description="Counted in activations of one microbatch on one stage, from the forward "
+            "to the backward that frees it; where it is recomputed in between, what is kept for "
+            "that counts.",
+        ),
     ]
+    peak_recomputed_activations: Annotated[
+        Annotated[int, Meta(ge=0)] | msgspec.UnsetType,
+        Meta(
+            description="How many of these are alive anew at once at the most: from the start of "
+            "their recomputation until the backward frees them. Absent where nothing is recomputed."
+        ),
+    ] = msgspec.UNSET
     peak_bytes: Annotated[
         int | msgspec.UnsetType,
         Meta(
@@ -96,6 +113,9 @@ def live_activations_terms(
             LiveRank(
                 rank=live.rank,
                 peak_activations=live.peak_activations,
+                peak_recomputed_activations=msgspec.UNSET
+                if live.peak_recomputed is None
+                else live.peak_recomputed,
                 peak_bytes=msgspec.UNSET if live.peak_bytes is None else live.peak_bytes,
                 peak_bytes_at_seconds=_bytes_peak_seconds(timeline, live),
                 at_seconds=to_seconds(int(timeline.run.start[live.peak_operation])),
@@ -121,4 +141,7 @@ def _series(timeline: Timeline, live: CoreLiveActivations) -> LiveSeries:
     return LiveSeries(
         at_seconds=all_to_seconds(series_times(timeline, live)),
         activations=live.series_count.tolist(),
+        recomputed=msgspec.UNSET
+        if live.series_recomputed is None
+        else live.series_recomputed.tolist(),
     )

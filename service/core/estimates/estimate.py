@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from service.core.errors import InvalidInput
-from service.core.estimates.activations import activation_deltas
+from service.core.estimates.activations import activation_deltas, recomputing_stages
 from service.core.estimates.bounds import (
     IterationBound,
     iteration_lower_bounds,
@@ -191,7 +191,9 @@ def _counts_left_out(detail: str) -> tuple[Statement, ...]:
 def plan_live_activations(simulated: SimulatedPlan) -> tuple[LiveActivations, ...]:
     """Live activations of each pipeline rank, in bytes too where every stage's are known."""
     deltas = activation_deltas(simulated.resolved)
-    return live_activations(simulated.timeline.program, deltas)
+    return live_activations(
+        simulated.timeline.program, deltas, recomputing=recomputing_stages(simulated.resolved)
+    )
 
 
 def memory_assumptions(

@@ -25,7 +25,9 @@ def order_costs(
 
     Where microbatches differ the order is made for their sums, and for the largest of each stage's
     activations, so that a limit on these holds for all. A recomputation counts to the input half
-    that follows it. `latencies` are those of each edge, forward and backward, in picoseconds.
+    that follows it, and so does what it makes; where that half frees a part of the two, the part
+    is taken to be kept until the weight half, so that the limit holds in between. `latencies` are
+    those of each edge, forward and backward, in picoseconds.
     """
     if times.backward_input is None or times.backward_weight is None:
         return None
@@ -39,7 +41,9 @@ def order_costs(
     memory = None
     if deltas is not None:
         made = deltas.forward.max(axis=1)
-        after = (deltas.forward + deltas.backward_input).max(axis=1)
+        again, change = deltas.recompute, deltas.backward_input
+        change = np.where(again > 0, again + np.maximum(change, 0), change)
+        after = (deltas.forward + change).max(axis=1)
         memory = made.tolist(), (after - made).tolist()
     return OrderCosts.of(
         [(edge.source, edge.target) for edge in edges],

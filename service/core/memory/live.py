@@ -2,7 +2,8 @@
 
 An activation of one microbatch on one stage lives from the start of its F to the end of its B (of
 its W when the backward is split, or of its I where that frees all of it). Without a backward it is
-gone at the end of F.
+gone at the end of F. Where a stage recomputes, what lives so long is what it keeps to compute from,
+and the rest is alive anew from the start of its R to the same end.
 """
 
 import itertools
@@ -44,7 +45,8 @@ class LiveActivations:
     `peak_operation` is the operation at whose start `peak_activations` is reached first, and
     `alive` what is alive then, as (stage, microbatch) by microbatch. Bytes are absent unless every
     stage's were given; their peak is reached first at the start of `peak_bytes_operation`, which
-    may be another operation.
+    may be another operation. `series_recomputed` has how many of them are alive anew, and
+    `peak_recomputed` the most at once; both are None where no stage recomputes.
     """
 
     rank: int
@@ -56,52 +58,66 @@ class LiveActivations:
     series_count: Int64Array
     peak_bytes: int | None
     peak_bytes_operation: int | None
+    peak_recomputed: int | None = None
+    series_recomputed: Int64Array | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ActivationDeltas:
     """By how many bytes one microbatch changes what a stage keeps, signed.
 
-    Each is (stages, microbatches) int64, or (stages, 1) where microbatches are alike. The three sum
-    to zero for each; a whole backward changes it by the last two together. What is added counts
-    from the start of the operation, what is freed to its end.
+    Each is (stages, microbatches) int64, or (stages, 1) where microbatches are alike. The four sum
+    to zero for each; a whole backward changes it by the two of its halves together. What is added
+    counts from the start of the operation, what is freed to its end. `recompute` is what a
+    recomputation adds, zero on a stage that has none.
     """
 
     forward: Int64Array
     backward_input: Int64Array
     backward_weight: Int64Array
+    recompute: Int64Array
 
     @classmethod
     def of(
-        cls, forward: StageSequence, backward_input: StageSequence, backward_weight: StageSequence
+        cls,
+        forward: StageSequence,
+        backward_input: StageSequence,
+        backward_weight: StageSequence,
+        recompute: StageSequence | None = None,
     ) -> "ActivationDeltas":
-        """From numbers: one a stage, or for each stage one a microbatch."""
-        return cls(*map(by_stage, (forward, backward_input, backward_weight)))
+        """From numbers: one a stage, or for each stage one a microbatch; none is recomputed."""
+        again = [0] * len(forward) if recompute is None else recompute
+        return cls(*map(by_stage, (forward, backward_input, backward_weight, again)))
 
     @classmethod
     def kept_to_the_end(cls, activation_bytes: StageSequence) -> "ActivationDeltas":
         """All of it is made by the forward and freed by the last backward operation."""
         sizes = by_stage(activation_bytes)
-        return cls(sizes, np.zeros_like(sizes), -sizes)
+        zero = np.zeros_like(sizes)
+        return cls(sizes, zero, -sizes, zero)
 
 
 def live_activations(
     program: Program,
     activations: StageSequence | ActivationDeltas | None = None,
+    *,
+    recomputing: frozenset[int] | None = None,
 ) -> tuple[LiveActivations, ...]:
     """Count live activations on every rank, in time linear in the operations.
 
     `activations` is what one microbatch keeps on each stage between its forward and its backward,
     in bytes (a number a stage, or for each stage a number a microbatch), or what each of its
-    operations changes of that. Raises `InvalidInput` on another length, a negative size, deltas
-    that don't sum to zero, and a peak beyond 2**53 - 1 bytes.
+    operations changes of that. `recomputing` are the stages whose recomputations make anything
+    alive anew: all, unless some have one in the program that does nothing. Raises `InvalidInput` on
+    another length, a negative size, deltas that don't sum to zero or of a recomputation that is not
+    run, and a peak beyond 2**53 - 1 bytes.
     """
     if activations is None or isinstance(activations, ActivationDeltas):
         deltas = activations
     else:
         deltas = ActivationDeltas.kept_to_the_end(activations)
     table = None if deltas is None else _table(program, deltas)
-    counts = _count_live(program, table)
+    counts = _count_live(program, table, recomputing)
     amounts = None if table is None else np.cumsum(_weighed(program, table))
     most = 0 if amounts is None else int(amounts.max())
     if most > _MAX_BYTES:
@@ -122,7 +138,7 @@ def series_times(timeline: Timeline, live: LiveActivations) -> Int64Array:
 def _table(program: Program, deltas: ActivationDeltas) -> Int64Array:
     """(kinds, stages, microbatches or 1) bytes that an operation adds or frees; pairs: F and B."""
     path = ("costs", "stages")
-    columns = (deltas.forward, deltas.backward_input, deltas.backward_weight)
+    columns = (deltas.forward, deltas.backward_input, deltas.backward_weight, deltas.recompute)
     for column in columns:
         rows, width = column.shape
         if rows != program.stages or width not in (1, program.microbatches):
@@ -132,14 +148,15 @@ def _table(program: Program, deltas: ActivationDeltas) -> Int64Array:
             )
             raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, path, detail)])
     largest = max(int(abs(column).max(initial=0)) for column in columns)
-    if int(deltas.forward.min()) < 0 or largest > _MAX_BYTES:
+    least = min(int(column.min(initial=0)) for column in (deltas.forward, deltas.recompute))
+    if least < 0 or largest > _MAX_BYTES:
         detail = f"activation bytes lie between 0 and {_MAX_BYTES}"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, path, detail)])
     if largest * program.microbatches * program.stages > _MAX_SUM:
         detail = f"activation bytes of all microbatches and stages pass {_MAX_SUM} together"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, path, detail)])
-    forward, of_input, of_weight = np.broadcast_arrays(*columns)
-    left = forward + of_input + of_weight
+    forward, of_input, of_weight, again = np.broadcast_arrays(*columns)
+    left = forward + of_input + of_weight + again
     faults = [
         Fault(
             FaultCode.INCONSISTENT,
@@ -148,37 +165,77 @@ def _table(program: Program, deltas: ActivationDeltas) -> Int64Array:
         )
         for stage in np.flatnonzero(left.any(axis=1)).tolist()
     ]
+    kinds = operation_kinds(program)
+    if OpKind.RECOMPUTE not in kinds and kinds != (OpKind.FORWARD,):
+        faults += [
+            Fault(FaultCode.INCONSISTENT, (*path, stage), "nothing is recomputed: it adds no bytes")
+            for stage in np.flatnonzero(again.any(axis=1)).tolist()
+        ]
     if faults:
         raise InvalidInput(faults)
     table = np.zeros((len(OpKind), *forward.shape), dtype=np.int64)
     table[OpKind.FORWARD] = forward
     table[OpKind.BACKWARD_INPUT] = of_input
     table[OpKind.BACKWARD_WEIGHT] = of_weight
-    table[OpKind.BACKWARD] = -forward
+    table[OpKind.BACKWARD] = of_input + of_weight
+    table[OpKind.RECOMPUTE] = again
     return table
 
 
-def _count_live(program: Program, table: Int64Array | None) -> tuple[LiveActivations, ...]:
+def _count_live(
+    program: Program, table: Int64Array | None, recomputing: frozenset[int] | None
+) -> tuple[LiveActivations, ...]:
     """Counts alone, which mostly follow from the order: sizes only say what I frees already."""
     if table is None:
-        return _counts_of_order(program, False)
+        return _counts_of_order(program, False, recomputing)
     # Gone with I where W has nothing left to free.
     early = (table[OpKind.BACKWARD_WEIGHT] == 0) & (table[OpKind.BACKWARD_INPUT] != 0)
     if early.all() or not early.any():
-        return _counts_of_order(program, bool(early.all()))
-    return _counts(program, pick(early, program.stage, program.microbatch))
+        return _counts_of_order(program, bool(early.all()), recomputing)
+    return _counts(program, pick(early, program.stage, program.microbatch), recomputing)
 
 
 @kept_with_program
-def _counts_of_order(program: Program, half_frees: bool, /) -> tuple[LiveActivations, ...]:
-    return _counts(program, np.full(program.operations, half_frees))
+def _counts_of_order(
+    program: Program, half_frees: bool, recomputing: frozenset[int] | None, /
+) -> tuple[LiveActivations, ...]:
+    return _counts(program, np.full(program.operations, half_frees), recomputing)
 
 
-def _counts(program: Program, half_frees: npt.NDArray[np.bool_]) -> tuple[LiveActivations, ...]:
+def _counts(
+    program: Program, half_frees: npt.NDArray[np.bool_], recomputing: frozenset[int] | None
+) -> tuple[LiveActivations, ...]:
     changes = _counted(program, half_frees)
+    again = _counted_anew(program, changes, recomputing)
     # Each rank frees all that it makes, so one running sum over all ranks starts each at zero.
     counts = np.cumsum(changes)
-    return tuple(_on_rank(program, rank, changes, counts) for rank in range(program.ranks))
+    anew = None if again is None else np.cumsum(again)
+    any_change = changes if again is None else changes | again
+    return tuple(
+        _on_rank(program, rank, any_change, changes, counts, anew) for rank in range(program.ranks)
+    )
+
+
+def _counted_anew(
+    program: Program, changes: Int64Array, recomputing: frozenset[int] | None
+) -> Int64Array | None:
+    """(2 x operations,) the same of what is alive anew; None where no stage recomputes.
+
+    It goes with what its microbatch has kept on the stage.
+    """
+    again = program.kind == OpKind.RECOMPUTE
+    frees = changes[1::2] < 0
+    if recomputing is not None:
+        stages = np.zeros(program.stages, dtype=np.bool_)
+        stages[list(recomputing)] = True
+        again &= stages[program.stage]
+        frees &= stages[program.backward_stage]
+    if not again.any():
+        return None
+    anew = np.zeros((program.operations, 2), dtype=np.int64)
+    anew[again, 0] = 1
+    anew[frees, 1] = -1
+    return anew.reshape(-1)
 
 
 def _counted(program: Program, half_frees: npt.NDArray[np.bool_]) -> Int64Array:
@@ -217,12 +274,17 @@ def _weighed(program: Program, table: Int64Array) -> Int64Array:
 
 
 def _on_rank(
-    program: Program, rank: int, changes: Int64Array, counts: Int64Array
+    program: Program,
+    rank: int,
+    any_change: Int64Array,
+    changes: Int64Array,
+    counts: Int64Array,
+    anew: Int64Array | None,
 ) -> LiveActivations:
     first, stop = program.rank_offsets[rank : rank + 2].tolist()
     moments = slice(2 * first, 2 * stop)
     at_peak = 2 * first + int(counts[moments].argmax())
-    entries = 2 * first + np.flatnonzero(changes[moments])
+    entries = 2 * first + np.flatnonzero(any_change[moments])
     return LiveActivations(
         rank=rank,
         peak_activations=int(counts[at_peak]),
@@ -233,6 +295,8 @@ def _on_rank(
         series_count=counts[entries],
         peak_bytes=None,
         peak_bytes_operation=None,
+        peak_recomputed=None if anew is None else int(anew[moments].max()),
+        series_recomputed=None if anew is None else anew[entries],
     )
 
 

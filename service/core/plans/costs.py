@@ -1,6 +1,7 @@
 """What one microbatch costs on each stage: stated by the plan, or summed from a profile."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from service.core.amounts import Amount, SizeClasses, total
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
@@ -10,6 +11,7 @@ from service.core.plans.given import (
     check_deltas,
     check_lengths,
     check_pairs,
+    check_recomputed,
     read_bytes,
     read_deltas,
     read_seconds,
@@ -36,6 +38,7 @@ FREE = LayerCost(
     backward_weight_picoseconds=0,
     recompute_picoseconds=0,
     saved_activation_bytes=0,
+    recomputed_activation_bytes=0,
     communication_known=True,
 )
 
@@ -109,7 +112,12 @@ def _given_stage(
     faults += check_boundary(stage, path, last=number == len(stages) - 1)
     deltas = read_deltas(stage.activation_deltas, sizes)
     faults += check_deltas(stage, deltas, path, sizes)
+    if has_backward(plan):
+        faults += check_recomputed(stage, deltas, recompute, path)
     kept = read_bytes(stage.activation_bytes, sizes)
+    again = read_bytes(stage.recomputed_activation_bytes, sizes)
+    if deltas is not None:
+        kept, again = deltas.forward_bytes, deltas.recompute_bytes
     return ResolvedStage(
         stage=number,
         ranks=ranks,
@@ -120,8 +128,9 @@ def _given_stage(
         backward_weight_picoseconds=None if halves is None else halves[1],
         recompute_picoseconds=recompute,
         pair_picoseconds=pair,
-        activation_bytes=kept if deltas is None else deltas.forward_bytes,
+        activation_bytes=kept,
         activation_deltas=deltas,
+        recomputed_bytes=again if recompute else 0,
         provenance=Provenance.GIVEN,
     )
 
@@ -182,7 +191,7 @@ def layer_costs(plan: Plan, model: Model, profile: Profile, point: Point) -> lis
         elif isinstance(cost, Fault):
             faults.append(cost)
         else:
-            costs.append(cost)
+            costs.append(_with_recomputed(cost, layer.name, profile, point))
             needed = cost.backward_input_picoseconds if split else cost.backward_picoseconds
             if needed is None and backward:
                 without.append(layer.name)
@@ -198,6 +207,22 @@ def layer_costs(plan: Plan, model: Model, profile: Profile, point: Point) -> lis
     if faults:
         raise InvalidInput(fault.under("costs", "profile") for fault in faults)
     return costs
+
+
+def _with_recomputed(cost: LayerCost, layer: str, profile: Profile, point: Point) -> LayerCost:
+    """And what its recomputation makes: what the layer saves without one, less what it has kept.
+
+    Unknown where either was not measured.
+    """
+    if not cost.recompute_picoseconds:
+        return cost
+    whole = profile.find(layer, replace(point, recompute=Recompute.NONE))
+    if not isinstance(whole, LayerCost) or whole.saved_activation_bytes is None:
+        return cost
+    if cost.saved_activation_bytes is None:
+        return cost
+    again = max(0, whole.saved_activation_bytes - cost.saved_activation_bytes)
+    return replace(cost, recomputed_activation_bytes=again)
 
 
 def measured_stages(
@@ -233,6 +258,7 @@ def measured_stages(
                 pair_picoseconds=None,
                 activation_bytes=known("saved_activation_bytes"),
                 activation_deltas=None,
+                recomputed_bytes=known("recomputed_activation_bytes") if backward else 0,
                 provenance=Provenance.MEASURED,
             )
         )

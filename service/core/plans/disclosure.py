@@ -117,6 +117,9 @@ def _schedule_assumptions(
         said.append(statements.chunks_on_rank(family.name, family.chunks, len(stages), ranks))
     if family.gains_in_span and plan.degrees.pipeline > 1:
         said.append(statements.SPAN_GAINS)
+    again = sum(bool(stage.recomputed_bytes) for stage in stages)
+    if again:
+        said.append(statements.recomputed_at_once(again))
     timed = any(stage.pair_seconds is not None for stage in plan.stages or ())
     if family.has_pairs and pair_mode(plan) is PairMode.FUSED and not timed:
         said.append(statements.FUSED_PAIRS_SUMMED)
@@ -197,8 +200,9 @@ def left_out_of(
             left_out.append(statements.TWO_COPIES_REDUCTION)
         if degrees.data > 1:
             left_out.append(statements.DATA_PARALLEL_REDUCTION)
-        if any(stage.recompute_picoseconds for stage in stages):
-            left_out.append(statements.RECOMPUTE_TRANSIENT)
+        unknown = sum(stage.recomputed_bytes is None for stage in stages)
+        if unknown:
+            left_out.append(statements.recompute_transient(unknown))
     measured = costs is not None and all(
         cost.communication_known for of_class in costs for cost in of_class
     )

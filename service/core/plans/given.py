@@ -20,6 +20,7 @@ __all__ = [
     "check_deltas",
     "check_lengths",
     "check_pairs",
+    "check_recomputed",
     "read_bytes",
     "read_deltas",
     "read_seconds",
@@ -37,6 +38,7 @@ _COMPUTE = (
 )
 FOR_EVERY_LENGTH = (
     "activation_bytes",
+    "recomputed_activation_bytes",
     "boundary_bytes",
     "backward_boundary_bytes",
     "transfer_seconds",
@@ -82,6 +84,7 @@ def read_deltas(given: ActivationChange | None, sizes: SizeClasses) -> Activatio
         read_bytes(given.forward_bytes, sizes) or 0,
         read_bytes(given.backward_input_bytes, sizes) or 0,
         read_bytes(given.backward_weight_bytes, sizes) or 0,
+        read_bytes(given.recompute_bytes, sizes),
     )
 
 
@@ -127,23 +130,54 @@ def check_deltas(
         return []
     here = (*path, "activation_deltas")
     faults = []
-    if stage.activation_bytes is not None:
-        detail = "give either activation_bytes or activation_deltas, whose forward_bytes they are"
-        faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, here, detail))
-    after_input = total(deltas.forward_bytes, deltas.backward_input_bytes)
+    for given, part in (
+        ("activation_bytes", "forward_bytes"),
+        ("recomputed_activation_bytes", "recompute_bytes"),
+    ):
+        if getattr(stage, given) is not None:
+            detail = f"give either {given} or activation_deltas, whose {part} they are"
+            faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, here, detail))
+    after_input = total(
+        deltas.forward_bytes, deltas.recompute_bytes or 0, deltas.backward_input_bytes
+    )
     left = total(after_input, deltas.backward_weight_bytes)
     least = combine(min, deltas.forward_bytes, after_input)
     for number, microbatch in enumerate(sizes.first):
         remains, lowest = at_class(left, number), at_class(least, number)
         of = f" (microbatch {microbatch})" if sizes.count > 1 else ""
         if remains and not any(fault.code is FaultCode.INCONSISTENT for fault in faults):
-            detail = f"what the forward adds is freed in the end: the three sum to 0, not {remains}"
+            detail = f"what is added is freed in the end: they all sum to 0, not {remains}"
             faults.append(Fault(FaultCode.INCONSISTENT, here, detail + of))
         if lowest < 0 and not any(fault.code is FaultCode.OUT_OF_RANGE for fault in faults):
             detail = (
-                "more is freed than is there: forward_bytes, then with backward_input_bytes, >= 0"
+                "more is freed than is there: forward_bytes, then with recompute_bytes and "
+                "backward_input_bytes, >= 0"
             )
             faults.append(Fault(FaultCode.OUT_OF_RANGE, here, detail + of))
+    return faults
+
+
+def check_recomputed(
+    stage: GivenStage, deltas: ActivationChange | None, recompute: Amount, path: Path
+) -> list[Fault]:
+    """Bytes that are made again on a stage that recomputes nothing, or beside none that are kept.
+
+    `recompute` is how long it recomputes, in picoseconds.
+    """
+    beside = stage.recomputed_activation_bytes
+    if deltas is not None and deltas.recompute_bytes is not None:
+        here: Path = (*path, "activation_deltas", "recompute_bytes")
+    elif beside is not None:
+        here = (*path, "recomputed_activation_bytes")
+    else:
+        return []
+    faults = []
+    if not recompute:
+        detail = "the stage recomputes nothing: say how long that takes, or leave this out"
+        faults.append(Fault(FaultCode.INCONSISTENT, here, detail))
+    if beside is not None and deltas is None and stage.activation_bytes is None:
+        detail = "recomputed_activation_bytes stand beside what is kept until then: give this too"
+        faults.append(Fault(FaultCode.MISSING_FIELD, (*path, "activation_bytes"), detail))
     return faults
 
 

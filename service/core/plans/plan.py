@@ -84,13 +84,15 @@ class Degrees:
 class ActivationChange:
     """By how many bytes one microbatch changes what its stage keeps, at each of its operations.
 
-    Signed; they sum to zero. A whole backward changes it by the last two together. As a plan gives
-    them a tuple has a number for each microbatch, as resolved one for each size class.
+    Signed; they sum to zero. A whole backward changes it by its two halves together. What a
+    recomputation adds is None where it is not said. As a plan gives them a tuple has a number for
+    each microbatch, as resolved one for each size class.
     """
 
     forward_bytes: Amount
     backward_input_bytes: Amount
     backward_weight_bytes: Amount
+    recompute_bytes: Amount | None = None
 
 
 # As a plan gives them: one for all microbatches, or one for each.
@@ -110,7 +112,8 @@ class GivenStage:
     # This forward fused with the other stage's backward, by the microbatch of the forward.
     pair_seconds: GivenSeconds | None = None
     activation_bytes: GivenBytes | None = None
-    activation_deltas: ActivationChange | None = None  # in place of activation_bytes
+    recomputed_activation_bytes: GivenBytes | None = None  # beside activation_bytes
+    activation_deltas: ActivationChange | None = None  # in place of both
     boundary_bytes: GivenBytes | None = None
     backward_boundary_bytes: GivenBytes | None = None
     transfer_seconds: GivenSeconds | None = None
@@ -203,7 +206,9 @@ class ResolvedStage:
 
     `ranks` are the pipeline ranks it lives on, one for each direction of the schedule. The halves
     of the backward are None where they are not known apart, `pair_picoseconds` where a pair with
-    the stage's forward takes as long as its two operations.
+    the stage's forward takes as long as its two operations. `recomputed_bytes` are what its
+    recomputation makes beside the activation bytes it kept, 0 where it has none and None where
+    nobody knows.
     """
 
     stage: int
@@ -217,6 +222,7 @@ class ResolvedStage:
     pair_picoseconds: Amount | None
     activation_bytes: Amount | None
     activation_deltas: ActivationChange | None
+    recomputed_bytes: Amount | None
     provenance: Provenance
 
     @property

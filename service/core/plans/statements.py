@@ -27,7 +27,6 @@ __all__ = [
     "PHYSICAL_PATHS",
     "PINNED_PATHS",
     "RECOMPUTE_IGNORED",
-    "RECOMPUTE_TRANSIENT",
     "SENSITIVITY",
     "SLACK_KEEPS_QUEUES",
     "SPAN_GAINS",
@@ -55,6 +54,8 @@ __all__ = [
     "one_chunk",
     "one_for_all_lengths",
     "order_for_times",
+    "recompute_transient",
+    "recomputed_at_once",
     "tokens_unknown",
     "transfers_without_links",
     "unfitting_patterns",
@@ -141,9 +142,6 @@ OPTIMIZER_STEP = Statement("optimizer_step", "the time of the optimizer step")
 PHYSICAL_PATHS = Statement(
     "physical_paths", "physical paths and their bounds: the plan has no topology"
 )
-RECOMPUTE_TRANSIENT = Statement(
-    "recompute_transient", "activations alive only between a recomputation and its backward"
-)
 SENSITIVITY = Statement(
     "sensitivity",
     "derivatives of the makespan: where transfers queue on links, less work may lengthen it, so a "
@@ -164,6 +162,26 @@ TWO_COPIES_REDUCTION = Statement(
 WEIGHT_STASHES = Statement(
     "weight_stashes", "the time and memory of keeping several versions of the weights"
 )
+
+
+def recompute_transient(stages: int) -> Statement:
+    """Left out: the bytes of what a recomputation makes, where the plan does not say them."""
+    of = "1 stage" if stages == 1 else f"{stages} stages"
+    return Statement(
+        "recompute_transient",
+        f"the bytes that {of} {'recomputes' if stages == 1 else 'recompute'} and hold until the "
+        "backward: not given; such activations are counted, in peak_recomputed_activations alone",
+    )
+
+
+def recomputed_at_once(stages: int) -> Statement:
+    """Assumption: all that a stage recomputes is alive from the start of its recomputation."""
+    of = "1 stage" if stages == 1 else f"{stages} stages"
+    return Statement(
+        "recomputed_at_once",
+        f"all that {of} {'recomputes' if stages == 1 else 'recompute'} is alive from the start of "
+        "a recomputation; where layers are computed again one by one, less is",
+    )
 
 
 def activation_bytes_unknown(stages: int) -> Statement:

@@ -84,7 +84,8 @@ class LayerCost:
 
     `backward_picoseconds` is None where no backward was measured, its halves where they were not
     measured apart; the communication of a backward is in the half of the inputs.
-    `recompute_picoseconds` is 0 without recompute. `communication_known` says whether
+    `recompute_picoseconds` is 0 without recompute, and so are the bytes that it makes beside those
+    that are saved, which no measurement alone knows. `communication_known` says whether
     tensor-parallel collectives are counted.
     """
 
@@ -94,6 +95,7 @@ class LayerCost:
     backward_weight_picoseconds: int | None
     recompute_picoseconds: int
     saved_activation_bytes: int | None
+    recomputed_activation_bytes: int | None
     communication_known: bool
 
 
@@ -299,6 +301,7 @@ def _cost(measurement: Measurement) -> LayerCost:
         backward_weight_picoseconds=of_weights,
         recompute_picoseconds=recompute + communication if recompute else 0,
         saved_activation_bytes=measurement.saved_activation_bytes,
+        recomputed_activation_bytes=None if recompute else 0,
         communication_known=measurement.point.tensor_parallel == 1
         or measurement.tensor_parallel_communication_seconds is not None,
     )

@@ -35,9 +35,9 @@ SignedBytesEach = SignedBytes | Annotated[list[SignedBytes], _Listed]
 
 
 class ActivationDeltasDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """By how much each operation changes what is kept of a microbatch; the three sum to 0.
+    """By how much each operation changes what is kept of a microbatch; together they sum to 0.
 
-    A whole backward changes it by the last two together.
+    A whole backward changes it by its two halves together.
     """
 
     forward_bytes: Annotated[BytesEach, Meta(description="Added by the forward", examples=[100])]
@@ -48,6 +48,16 @@ class ActivationDeltasDocument(Struct, forbid_unknown_fields=True, kw_only=True,
     backward_weight_bytes: Annotated[
         SignedBytesEach, Meta(description="By the gradient of the weights", examples=[-60])
     ]
+    recompute_bytes: (
+        Annotated[
+            BytesEach,
+            Meta(
+                description="Added anew by the recomputation, on a stage with recompute_seconds; "
+                "where it has these and says no bytes they are listed as not represented"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -107,7 +117,18 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
             BytesEach,
             Meta(
                 description="Kept on one rank from the forward for the backward, until its end "
-                "or, when it is split, that of its weight half"
+                "or, when it is split, that of its weight half. On a stage that recomputes, what "
+                "it keeps to do so"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    recomputed_activation_bytes: (
+        Annotated[
+            BytesEach,
+            Meta(
+                description="What the recomputation makes beside activation_bytes: alive anew from "
+                "its start until the backward frees both. Not represented when absent"
             ),
         ]
         | UnsetType
@@ -115,7 +136,10 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     activation_deltas: (
         Annotated[
             ActivationDeltasDocument,
-            Meta(description="In place of activation_bytes, where halves of a backward free parts"),
+            Meta(
+                description="In place of activation_bytes and recomputed_activation_bytes, where "
+                "halves of a backward free parts"
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -186,12 +210,14 @@ def stage_to_core(document: StageDocument) -> GivenStage:
         recompute_seconds=_given(document.recompute_seconds),
         pair_seconds=_given(document.pair_seconds),
         activation_bytes=_given(document.activation_bytes),
+        recomputed_activation_bytes=_given(document.recomputed_activation_bytes),
         activation_deltas=None
         if deltas is None
         else ActivationChange(
             _fixed(deltas.forward_bytes),
             _fixed(deltas.backward_input_bytes),
             _fixed(deltas.backward_weight_bytes),
+            _given(deltas.recompute_bytes),
         ),
         boundary_bytes=_given(document.boundary_bytes),
         backward_boundary_bytes=_given(document.backward_boundary_bytes),

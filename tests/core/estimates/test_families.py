@@ -13,6 +13,7 @@ from service.core.estimates.estimate import Estimate, estimate_plan, plan_live_a
 from service.core.estimates.iteration import throughput
 from service.core.estimates.simulation import SimulatedPlan, simulate_plan
 from service.core.estimates.work import work_of
+from service.core.memory.live import LiveActivations
 from service.core.plans.plan import (
     ActivationChange,
     Degrees,
@@ -163,6 +164,7 @@ def test_what_unequal_microbatches_take_away_is_named() -> None:
     assert estimate.other_microbatch_counts is None
     assert estimate.cadence.steady is None
     assert {said.code for said in estimate.not_represented} == {
+        "critical_path_links",
         "other_microbatch_counts",
         "steady_cadence",
     }
@@ -253,6 +255,53 @@ def test_deltas_decide_the_peak_of_bytes() -> None:
     assert peaks(at_input, at_input) == [20, 10]
     assert peaks(at_input, None, size=10) == [20, 20]
     assert peaks(at_input, None) == [None, None]
+
+
+def test_a_recomputation_adds_its_bytes_until_the_backward() -> None:
+    """1F1B on two ranks: the first keeps 10 of two microbatches, and makes 100 of one again."""
+
+    def live(again: int | None) -> tuple[LiveActivations, ...]:
+        stage = GivenStage(
+            1.0,
+            backward_seconds=2.0,
+            recompute_seconds=1.0,
+            activation_bytes=10,
+            recomputed_activation_bytes=again,
+        )
+        other = replace(stage, recompute_seconds=None, recomputed_activation_bytes=None)
+        plan = Plan(Degrees(2), Workload(4), Schedule("1f1b"), (stage, other))
+        return plan_live_activations(simulated(plan))
+
+    first, last = live(100)
+    assert (first.peak_activations, first.peak_recomputed, first.peak_bytes) == (2, 1, 120)
+    assert (last.peak_activations, last.peak_recomputed, last.peak_bytes) == (1, 0, 10)
+    assert [one.peak_bytes for one in live(None)] == [20, 10]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_zb_auto_keeps_its_limit_while_it_recomputes(limit: int) -> None:
+    rng = random.Random(limit)
+    for _ in range(40):
+        stages, units = [], []
+        for _ in range(3):
+            kept, again = rng.randint(1, 20), rng.randint(1, 60)
+            half = rng.choice([0, rng.randint(-kept - again, 5)])
+            change = ActivationChange(kept, half, -kept - again - half, again)
+            units.append(kept + again + max(half, 0))
+            stages.append(
+                GivenStage(
+                    1.0,
+                    backward_input_seconds=1.0,
+                    backward_weight_seconds=rng.choice([0.5, 1.0]),
+                    recompute_seconds=rng.choice([0.5, 1.0]),
+                    activation_deltas=change,
+                )
+            )
+        schedule = Schedule("zb_auto", memory_limit_activations=limit)
+        found = simulated(Plan(Degrees(3), Workload(6), schedule, tuple(stages)))
+        for one, unit in zip(plan_live_activations(found), units, strict=True):
+            assert one.peak_bytes is not None
+            assert one.peak_bytes <= limit * unit
 
 
 def test_links_carry_one_microbatch_of_each_direction_at_a_time() -> None:

@@ -10,7 +10,7 @@ from service.core.memory.live import ActivationDeltas, live_activations, series_
 from service.core.schedules.assemble import assemble_program
 from service.core.schedules.build import build_program
 from service.core.schedules.catalogue import SCHEDULES
-from service.core.schedules.program import StageEdge
+from service.core.schedules.program import RecomputeMode, StageEdge
 from tests.core.schedules.event_simulator import random_plan, random_times
 from tests.core.schedules.plans import compact, named_program, read_order, timeline
 
@@ -102,6 +102,61 @@ def test_split_backward_frees_with_its_second_half() -> None:
     assert (live.peak_bytes, live.peak_bytes_operation) == (25, 2)
 
 
+def test_what_is_recomputed_is_alive_anew_until_the_backward_frees_it() -> None:
+    program = assemble_program(
+        "explicit",
+        [read_order("0F0 0F1 0R0 0B0 0R1 0B1")],
+        stages=1,
+        microbatches=2,
+        recompute=RecomputeMode.AFTER_GRADIENT,
+        stage_edges=(),
+    )
+    # Kept 2 of each from its forward; made again 10: 2, 4, 14, 2, 12, 0.
+    (live,) = live_activations(program, ActivationDeltas.of((2,), (0,), (-12,), (10,)))
+    assert live.series_operation.tolist() == [0, 1, 2, 3, 4, 5]
+    assert live.series_at_end.tolist() == [False, False, False, True, False, True]
+    assert live.series_count.tolist() == [1, 2, 2, 1, 1, 0]
+    assert live.series_recomputed is not None
+    assert live.series_recomputed.tolist() == [0, 0, 1, 0, 1, 0]
+    assert (live.peak_activations, live.peak_recomputed) == (2, 1)
+    assert (live.peak_bytes, live.peak_bytes_operation) == (14, 2)
+    # Without bytes it is counted all the same, and on a stage that recomputes nothing it is not.
+    (live,) = live_activations(program)
+    assert (live.peak_recomputed, live.peak_bytes) == (1, None)
+    (live,) = live_activations(program, [2], recomputing=frozenset())
+    assert (live.peak_recomputed, live.series_recomputed, live.peak_bytes) == (None, None, 4)
+    assert live.series_operation.tolist() == [0, 1, 3, 5]
+
+
+def test_what_is_recomputed_waits_for_a_late_weight_half_unless_the_input_half_frees_it() -> None:
+    program = assemble_program(
+        "explicit",
+        [read_order("0F0 0R0 0I0 0F1 0R1 0I1 0W0 0W1")],
+        stages=1,
+        microbatches=2,
+        recompute=RecomputeMode.AFTER_GRADIENT,
+        stage_edges=(),
+    )
+    # 2, 12, 12, 14, 24, 24, 12, 0.
+    (live,) = live_activations(program, ActivationDeltas.of((2,), (0,), (-12,), (10,)))
+    assert (live.peak_recomputed, live.peak_bytes, live.peak_bytes_operation) == (2, 24, 4)
+    # 2, 12, 0, 2, 12, 0.
+    (live,) = live_activations(program, ActivationDeltas.of((2,), (-12,), (0,), (10,)))
+    assert (live.peak_recomputed, live.peak_bytes, live.peak_bytes_operation) == (1, 12, 1)
+    # 2, 12, 16 (I adds 4), 18, 28, 32, 16, 0.
+    (live,) = live_activations(program, ActivationDeltas.of((2,), (4,), (-16,), (10,)))
+    assert (live.peak_bytes, live.peak_bytes_operation) == (32, 5)
+
+
+def test_bytes_of_what_is_not_recomputed_are_refused() -> None:
+    program = build_program("1f1b", 2, 2)
+    with pytest.raises(InvalidInput, match="nothing is recomputed") as refused:
+        live_activations(program, ActivationDeltas.of((1, 1), (0, 0), (-1, -4), (0, 3)))
+    assert [fault.path for fault in refused.value.faults] == [("costs", "stages", 1)]
+    with pytest.raises(InvalidInput, match="between 0 and"):
+        live_activations(program, ActivationDeltas.of((3, 3), (0, 0), (-3, -2), (0, -1)))
+
+
 def test_a_pair_adds_before_it_frees() -> None:
     program = assemble_program(
         "explicit",
@@ -126,15 +181,23 @@ def test_equals_a_count_with_sets(seed: int) -> None:
         made = random_times(rng, program.stages, len(every), 9, alike=rng.random() < 0.5)
         # The input half may also add.
         first = [[rng.randint(-size, 3) for size in row] for row in made]
+        stages = range(program.stages)
+        recomputes = any(op[0] == "R" for order in plan.orders for op in order)
+        recomputing = frozenset(s for s in stages if recomputes and rng.random() < 0.8)
+        again = random_times(rng, program.stages, len(every), 9, alike=rng.random() < 0.5)
+        again = [[size * (s in recomputing) for size in again[s]] for s in stages]
         changes = {
             "F": made,
+            "R": again,
             "I": first,
-            "W": [[-made[s][m] - first[s][m] for m in every] for s in range(program.stages)],
-            "B": [[-size for size in row] for row in made],
+            "W": [[-made[s][m] - again[s][m] - first[s][m] for m in every] for s in stages],
+            "B": [[-made[s][m] - again[s][m] for m in every] for s in stages],
         }
-        deltas = ActivationDeltas.of(compact(made), first, changes["W"])
+        deltas = ActivationDeltas.of(compact(made), first, changes["W"], again)
         forward_only = not {"B", "I", "W"} & {op[0] for order in plan.orders for op in order}
-        for rank, live in enumerate(live_activations(program, deltas)):
+        for rank, live in enumerate(live_activations(program, deltas, recomputing=recomputing)):
+            anew: set[tuple[int, int]] = set()
+            most_anew = 0
             alive: set[tuple[int, int]] = set()
             most: set[tuple[int, int]] = set()
             now = most_bytes = 0
@@ -143,8 +206,10 @@ def test_equals_a_count_with_sets(seed: int) -> None:
                 added = [(m, s) for letter, s, m in parts if letter == "F"]
                 alive.update(added)
                 now += sum(
-                    max(changes[letter][s][m], 0) for letter, s, m in parts if letter in "FIW"
+                    max(changes[letter][s][m], 0) for letter, s, m in parts if letter in "FRIW"
                 )
+                anew.update((m, s) for letter, s, m in parts if letter == "R" and s in recomputing)
+                most_anew = max(most_anew, len(anew))
                 most = set(alive) if len(alive) > len(most) else most
                 most_bytes = max(most_bytes, now)
                 for letter, s, m in parts:
@@ -155,10 +220,16 @@ def test_equals_a_count_with_sets(seed: int) -> None:
                     gone_early = letter == "I" and changes["W"][s][m] == 0 and first[s][m] != 0
                     if gone_early or letter in "BWF":
                         alive.discard((m, s))
+                        anew.discard((m, s))
             assert set(live.alive) == {(s, m) for m, s in most}
             assert live.peak_activations == len(most) == len(live.alive)
             assert live.peak_bytes == most_bytes
             assert live.series_count[-1] == 0
+            assert live.peak_recomputed == (most_anew if recomputing else None)
+            if live.series_recomputed is not None:
+                assert len(live.series_recomputed) == len(live.series_count)
+                assert live.series_recomputed[-1] == 0
+                assert (live.series_recomputed <= live.series_count).all()
 
 
 def test_does_not_depend_on_durations() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.core.amounts import largest
+from service.core.amounts import Amount, largest
 from service.core.errors import Fault, FaultCode, Path
 from service.core.models.graph import Layer, RecordedSize, Tensor, build_model
 from service.core.plans.check import check_plan
@@ -287,11 +287,36 @@ def test_recompute_asks_for_other_measurements() -> None:
         1_500_000_000,
         3_000_000_000,
     ]
+    # What those keep was not measured, and without it nobody knows what is made again.
+    assert [stage.recomputed_bytes for stage in resolved.stages] == [None, None]
+    assert "recompute_transient" in codes(resolved)
     # Without a backward nothing is recomputed, and the ordinary measurements are asked.
     forward_only = replace(plan, schedule=Schedule("forward_only"))
     resolved = resolve(forward_only, model=chain(3), profile=profile)
     assert [stage.forward_picoseconds for stage in resolved.stages] == [10**9, 5 * 10**9]
     assert "recompute_ignored" in codes(resolved)
+
+
+def test_a_recomputation_makes_what_is_saved_without_one_less_what_it_kept() -> None:
+    kept = Measurement(
+        "l*",
+        Point(2, recompute=Recompute.FULL),
+        1e-3,
+        2e-3,
+        recompute_seconds=1.5e-3,
+        saved_activation_bytes=30,
+    )
+    plan = profiled_plan(Partition(cuts=(1,)), degrees=Degrees(2), recompute="full")
+
+    def made_again(saved: int | None) -> list[Amount | None]:
+        profile = build_profile("gpu", None, [*chain_profile(3, saved=saved).measurements, kept])
+        resolved = resolve(plan, model=chain(3), profile=profile)
+        assert [stage.activation_bytes for stage in resolved.stages] == [30, 60]
+        return [stage.recomputed_bytes for stage in resolved.stages]
+
+    assert made_again(100) == [70, 140]
+    assert made_again(None) == [None, None]
+    assert made_again(20) == [0, 0]
 
 
 def test_a_recompute_that_a_forward_only_plan_states_is_not_dropped_in_silence() -> None:

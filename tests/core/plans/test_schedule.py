@@ -241,6 +241,61 @@ def test_deltas_add_up_and_stand_in_for_a_size() -> None:
         assert told(plan("zb_h1", bad, SPLIT)) == [(code, path)]
 
 
+def test_bytes_made_again_stand_beside_what_is_kept_on_a_stage_that_recomputes() -> None:
+    again = replace(SPLIT, recompute_seconds=1.0, activation_bytes=5)
+    known = replace(again, recomputed_activation_bytes=20)
+    resolved = resolve(plan("zb_h1", known, SPLIT))
+    assert [stage.recomputed_bytes for stage in resolved.stages] == [20, 0]
+    assert "recomputed_at_once" in {said.code for said in resolved.assumptions}
+    assert "recompute_transient" not in codes(plan("zb_h1", known, SPLIT))
+    (said,) = (
+        said
+        for said in resolve(plan("zb_h1", again, again)).not_represented
+        if said.code == "recompute_transient"
+    )
+    assert "2 stages recompute" in said.detail
+    deltas = ActivationChange(5, -2, -23, 20)
+    of_halves = replace(again, activation_bytes=None, activation_deltas=deltas)
+    (first, _) = resolve(plan("zb_h1", of_halves, SPLIT)).stages
+    assert (first.activation_bytes, first.recomputed_bytes) == (5, 20)
+    path = ("costs", "stages", 0)
+    inside = (*path, "activation_deltas")
+    for bad, code, place in (
+        (
+            replace(known, recompute_seconds=None),
+            FaultCode.INCONSISTENT,
+            (*path, "recomputed_activation_bytes"),
+        ),
+        (
+            replace(known, recompute_seconds=0.0),
+            FaultCode.INCONSISTENT,
+            (*path, "recomputed_activation_bytes"),
+        ),
+        (
+            replace(known, activation_bytes=None),
+            FaultCode.MISSING_FIELD,
+            (*path, "activation_bytes"),
+        ),
+        (
+            replace(of_halves, recompute_seconds=None),
+            FaultCode.INCONSISTENT,
+            (*inside, "recompute_bytes"),
+        ),
+        (replace(of_halves, recomputed_activation_bytes=20), FaultCode.EXCLUSIVE_FIELDS, inside),
+        (
+            replace(of_halves, activation_deltas=ActivationChange(5, -2, -3, 20)),
+            FaultCode.INCONSISTENT,
+            inside,
+        ),
+        (
+            replace(of_halves, activation_deltas=ActivationChange(5, -26, 1, 20)),
+            FaultCode.OUT_OF_RANGE,
+            inside,
+        ),
+    ):
+        assert told(plan("zb_h1", bad, SPLIT)) == [(code, place)]
+
+
 def test_what_is_never_drained_says_so() -> None:
     assert {"drained_run", "weight_stashes"} <= codes(plan("pipedream", WHOLE, WHOLE))
     assert not {"drained_run", "weight_stashes"} & codes(plan("1f1b", WHOLE, WHOLE))

@@ -227,7 +227,8 @@ def test_costs_of_a_stage_arrive() -> None:
         "activation_deltas": {
             "forward_bytes": 10,
             "backward_input_bytes": 2,
-            "backward_weight_bytes": -12,
+            "backward_weight_bytes": -15,
+            "recompute_bytes": 3,
         },
     }
     (found,) = to_core(read(changed("costs.stages", [stage]))).stages or ()
@@ -236,7 +237,7 @@ def test_costs_of_a_stage_arrive() -> None:
         backward_input_seconds=2.0,
         backward_weight_seconds=3.0,
         pair_seconds=5.5,
-        activation_deltas=ActivationChange(10, 2, -12),
+        activation_deltas=ActivationChange(10, 2, -15, 3),
     )
 
 
