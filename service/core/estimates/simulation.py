@@ -1,7 +1,7 @@
 """From a resolved plan to its simulated timeline."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,12 @@ from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import has_backward, pair_mode, plan_family, plan_shape
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
+from service.core.schedules.order_costs import OrderCosts
 from service.core.schedules.program import OpKind, Program, RecomputeMode
-from service.core.schedules.stage_times import StageTimes, operation_kinds
+from service.core.schedules.stage_times import StageTimes, operation_durations, operation_kinds
 from service.core.schedules.timeline import Timeline, simulate_together
 from service.core.schedules.transfers import TransferMode, Transfers
+from service.core.schedules.zb_auto import BY_HAND
 from service.core.topology.cluster import Link
 
 __all__ = ["SimulatedPlan", "represented", "simulate_plan", "simulate_plans", "turns_on_links"]
@@ -101,13 +103,28 @@ def _timelines(
 
 
 def _program(resolved: ResolvedPlan) -> Program:
+    if not plan_family(resolved.plan).follows_costs:
+        return _build(resolved)
+    edges = tuple(boundary.edge for boundary in resolved.boundaries)
+    times, both_ways = _stage_times(resolved), _both_ways(resolved)
+    costs = order_costs(edges, times, both_ways, activation_deltas(resolved))
+    best = _build(resolved, costs)
+    if costs is None or resolved.sizes.count == 1:
+        return best
+    # Where microbatches differ that order was made for their means. It is held against those by
+    # hand with the times themselves; whatever the mode, transfers are alone on their links.
+    programs = [best, *(_build(resolved, replace(costs, taken=i)) for i in range(len(BY_HAND)))]
+    transfers = Transfers(TransferMode.LATENCY, *both_ways)
+    makespans = [
+        int(transfers.run(program, operation_durations(program, times)).makespan)
+        for program in programs
+    ]
+    return programs[makespans.index(min(makespans))]
+
+
+def _build(resolved: ResolvedPlan, costs: OrderCosts | None = None) -> Program:
     plan = resolved.plan
     edges = tuple(boundary.edge for boundary in resolved.boundaries)
-    costs = None
-    if plan_family(plan).follows_costs:
-        # Whatever the mode, an order is made for transfers that are alone on their links.
-        both_ways = _both_ways(resolved)
-        costs = order_costs(edges, _stage_times(resolved), both_ways, activation_deltas(resolved))
     return build_program(
         plan.schedule.kind,
         plan.degrees.pipeline,

@@ -64,6 +64,10 @@ _LINK_RUN_COST = 2
 # operations, so about four times; four of its passes cost about as much as a run with its share of
 # all that is read off it. So a pass counts once.
 
+# Where microbatches differ it is held against those that are made by hand: three programs more,
+# each of which costs about as much to assemble as four runs.
+_HANDMADE_RUNS = 12
+
 # A number that a plan lists by microbatch is read and sorted into its size class, and where bytes
 # differ each size is priced on the path of each pair of ranks.
 _LISTED_OPERATIONS = 20
@@ -232,13 +236,14 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
     if period is not None and stages * period * kinds <= MOST_PERIODIC_OPERATIONS:
         lead = _STEADY_LEADS * family.lead * degrees.pipeline * shape.chunks_per_rank
         steady = lead * family.directions + _STEADY_PERIODS * period
+    tried = family.passes + _HANDMADE_RUNS * bool(family.follows_costs and listed)
     replicas = degrees.tensor * degrees.context * degrees.data
     pairs = (stages - 1) * family.directions * replicas
     queues = plan.topology is not None and plan.schedule.transfer_mode in (None, TransferMode.LINK)
     link_runs = _LINK_RUN_COST * (_LINK_RUNS + replays) if queues else 0
     return Work(
         operations=operations,
-        runs=_RUNS + replays + family.passes + link_runs,
+        runs=_RUNS + replays + tried + link_runs,
         steady_operations=stages * steady * kinds,
         paths=0 if plan.topology is None else 2 * pairs,
         path_steps=operations // degrees.pipeline,

@@ -21,6 +21,8 @@ class OrderCosts:
     of each of `edges` (from a stage to a later one), all in one unit. `forward_memory` is what a
     forward adds to what its stage keeps, `input_memory` what the input half of the backward changes
     of that; the weight half frees the rest. Equal ratios are equal costs: make them with `of`.
+    `taken` is the number of the one candidate that is taken, where what these costs are the means
+    of says that it is the best; None leaves it to the costs.
     """
 
     edges: tuple[tuple[int, int], ...]
@@ -31,6 +33,7 @@ class OrderCosts:
     backward_latencies: tuple[int, ...]
     forward_memory: tuple[int, ...]
     input_memory: tuple[int, ...]
+    taken: int | None = None
 
     @classmethod
     def of(

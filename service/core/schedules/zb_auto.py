@@ -24,7 +24,7 @@ from service.core.schedules.weight_filling import (
     fill,
 )
 
-__all__ = ["MOST_PASSES", "check_memory_limit", "zb_auto_orders"]
+__all__ = ["BY_HAND", "MOST_PASSES", "check_memory_limit", "zb_auto_orders"]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -38,10 +38,14 @@ _MAKESPAN_PARTS = 1000
 _QUARTERS = 4
 
 
+# ZB-H1, ZB-H2 and 1F1B: by how many a step along the ranks changes the forwards of the warm-up and
+# the weight halves that wait.
+BY_HAND = ((1, 1), (2, 2), (1, 0))
+
 # Two warm-ups by hand and three ways to count others, each with every rounding; with each the ways
 # to fill of `_fillings`, and those by hand with their own. A run goes over the forwards and the
 # input halves, two thirds of all operations.
-_RUNS = (2 + 3 * (_QUARTERS + 1)) * 6 + 2
+_RUNS = (2 + 3 * (_QUARTERS + 1)) * 6 + len(BY_HAND)
 MOST_PASSES = -(-_RUNS * 2 // 3)
 
 
@@ -60,8 +64,9 @@ def zb_auto_orders(shape: Shape) -> tuple[RankOrder, ...]:
     """The order of each rank for `shape.costs` (equal stages without) within the memory limit.
 
     Of the runs within `shape.memory_limit_activations` (P without), none of whose makespans is
-    above that of ZB-H1 or ZB-H2 within the same limit, the one with the shortest span among those
-    whose makespan is the shortest but for one part in a thousand.
+    above that of an order `BY_HAND` within the same limit, the one with the shortest span among
+    those whose makespan is the shortest but for one part in a thousand. Where the costs name one of
+    the orders by hand it is that one, if it can be run.
     """
     costs = equal_costs(shape.ranks) if shape.costs is None else shape.costs
     activations = min(shape.memory_limit_activations or shape.ranks, shape.microbatches)
@@ -72,32 +77,32 @@ def zb_auto_orders(shape: Shape) -> tuple[RankOrder, ...]:
         min((limit - max(change, 0)) // made, shape.microbatches) if made else shape.microbatches
         for limit, (made, change) in zip(limits, memory, strict=True)
     ]
+    by_hand = [
+        (_within(most, [times * (shape.ranks - 1 - r) + 1 for r in range(shape.ranks)]), waiting)
+        for times, waiting in BY_HAND
+    ]
+
+    def runs(warm_up: tuple[int, ...], fillings: Sequence[Filling]) -> list[Filled]:
+        sequence = _alternating(warm_up, shape.microbatches)
+        (found,) = fill([sequence], fillings, shape.microbatches, costs, np.array(limits))
+        return [run for run in found if run is not None]
+
+    def run_by_hand(warm_up: tuple[int, ...], waiting: int) -> list[Filled]:
+        most_waiting = tuple(waiting * r for r in range(shape.ranks))
+        return runs(warm_up, [Filling(most_waiting, None, None)])
+
+    if costs.taken is not None:
+        taken = run_by_hand(*by_hand[costs.taken])
+        if taken:
+            return complete(taken[0])
     windows = _Windows(costs)
-    by_hand = [[times * (shape.ranks - 1 - r) + 1 for r in range(shape.ranks)] for times in (1, 2)]
-    warm_ups = [_within(most, counts) for counts in (*by_hand, *windows.counts(most))]
-    warm_ups = list(dict.fromkeys(warm_ups))
-    sequences = [_alternating(warm_up, shape.microbatches) for warm_up in warm_ups]
-    runs = [
-        run
-        for runs in fill(
-            sequences, _fillings(windows, shape.ranks), shape.microbatches, costs, np.array(limits)
-        )
-        for run in runs
-        if run is not None
+    warm_ups = [
+        *(counts for counts, _ in by_hand),
+        *(_within(most, c) for c in windows.counts(most)),
     ]
-    handcrafted = [
-        run
-        for times, counts in enumerate(by_hand, start=1)
-        for (run,) in fill(
-            [sequences[warm_ups.index(_within(most, counts))]],
-            [Filling(tuple(times * r for r in range(shape.ranks)), None, None)],
-            shape.microbatches,
-            costs,
-            np.array(limits),
-        )
-        if run is not None
-    ]
-    return complete(_best(runs, handcrafted))
+    fillings = _fillings(windows, shape.ranks)
+    tried = [run for warm_up in dict.fromkeys(warm_ups) for run in runs(warm_up, fillings)]
+    return complete(_best(tried, [run for one in by_hand for run in run_by_hand(*one)]))
 
 
 def _best(runs: Sequence[Filled], handcrafted: Sequence[Filled]) -> Filled:

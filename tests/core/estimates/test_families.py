@@ -278,6 +278,29 @@ def test_a_recomputation_adds_its_bytes_until_the_backward() -> None:
     assert [one.peak_bytes for one in live(None)] == [20, 10]
 
 
+def test_zb_auto_is_no_slower_than_by_hand_where_microbatches_differ(seed: int) -> None:
+    rng = random.Random(seed)
+    taken = 0
+    for _ in range(30):
+        ranks, microbatches = rng.randint(2, 4), rng.randint(2, 10)
+        stages = tuple(
+            replace(
+                random_stage(rng, microbatches, last=s == ranks - 1, paired=False, alike=False),
+                activation_bytes=10,
+            )
+            for s in range(ranks)
+        )
+        plan = Plan(Degrees(ranks), Workload(microbatches), Schedule("zb_auto"), stages)
+        for times, name in ((1, "zb_h1"), (2, "zb_h2"), (1, "1f1b")):
+            limited = Schedule("zb_auto", memory_limit_activations=times * ranks)
+            auto = simulated(replace(plan, schedule=limited)).timeline
+            hand = simulated(replace(plan, schedule=Schedule(name))).timeline
+            assert auto.makespan <= hand.makespan
+            assert auto.program.costs is not None
+            taken += auto.program.costs.taken is not None
+    assert taken
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_zb_auto_keeps_its_limit_while_it_recomputes(limit: int) -> None:
     rng = random.Random(limit)

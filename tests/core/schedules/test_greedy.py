@@ -1,6 +1,7 @@
 """Schedules made by trying: published values, limits at every instant, and the slow reference."""
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +15,7 @@ from service.core.schedules.build import build_program, with_microbatches
 from service.core.schedules.critical_path import find_critical_path
 from service.core.schedules.gains import OperationChange
 from service.core.schedules.greedy_kernels import NOT_RUN
-from service.core.schedules.order_costs import OrderCosts
+from service.core.schedules.order_costs import OrderCosts, equal_costs
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.shape import Shape
 from service.core.schedules.stage_times import StageTimes
@@ -251,6 +252,33 @@ def test_any_counts_run_within_any_limit_and_no_later_than_by_hand(seed: int) ->
             kept = most_kept(hand, made, change)
             if all(k <= limit * max(m, m + c) for k, m, c in zip(kept, made, change, strict=True)):
                 assert line.makespan <= simulate_timeline(hand, line.times, late).makespan
+        if limit >= ranks:
+            hand = build_program("1f1b", ranks, microbatches)
+            assert line.makespan <= simulate_timeline(hand, line.times, late).makespan
+
+
+def test_one_that_is_taken_is_that_of_the_schedule_itself() -> None:
+    """Within the memory that they need, the orders by hand are those of ZB-H1, ZB-H2 and 1F1B."""
+    ranks, microbatches = 4, 9
+    for taken, name in enumerate(("zb_h1", "zb_h2", "1f1b")):
+        found = build_program(
+            "zb_auto",
+            ranks,
+            microbatches,
+            memory_limit_activations=2 * ranks,
+            costs=replace(equal_costs(ranks), taken=taken),
+        )
+        hand = build_program(name, ranks, microbatches)
+        for rank in range(ranks):
+            # A whole backward is its two halves at once.
+            words = [
+                half
+                for word in write_order(hand, rank).split()
+                for half in (
+                    [word.replace("B", "I"), word.replace("B", "W")] if "B" in word else [word]
+                )
+            ]
+            assert write_order(found, rank).split() == words
 
 
 def test_passes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
