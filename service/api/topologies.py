@@ -13,6 +13,7 @@ from service.api.documents import DocumentReference, document_router
 from service.api.injection import InjectedServices
 from service.api.schemas.documents import Page
 from service.api.schemas.topologies import DeviceEntry, LinkEntry, device_entry, link_entry
+from service.api.topology_flows import bound_flows
 from service.api.topology_imports import import_files
 from service.api.topology_paths import find_paths
 from service.api.topology_shares import get_shared
@@ -128,5 +129,5 @@ async def _page(
 topologies = document_router(
     DocumentKind.TOPOLOGY,
     "two-dgx-h100",
-    [list_devices, list_links, import_files, find_paths, get_shared],
+    [list_devices, list_links, import_files, find_paths, bound_flows, get_shared],
 )

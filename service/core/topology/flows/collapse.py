@@ -34,13 +34,20 @@ class Collapse:
         self._network, self._routes, self._symmetry = network, routes, symmetry
         self._devices = devices
 
-    def exchange(self, pair_bytes: Fraction) -> Problem:
-        """Each device sends `pair_bytes` to each other one, all at once."""
+    def exchange(self, pair_bytes: Fraction, largest: int) -> Problem | None:
+        """Each device sends `pair_bytes` to each other one, all at once.
+
+        None as soon as the problem is found to be larger than `largest`.
+        """
+        size = 0
         kinds = _Kinds(self._network, self._symmetry, ())
         commodities = []
         for root, weight in self.kinds_of_devices():
             shares = {other: count * pair_bytes for other, count in self.others(root).items()}
             commodities.append(self._commodity(kinds, root, shares, weight=weight))
+            size += commodities[-1].size
+            if size > largest:
+                return None
         return kinds.problem(commodities)
 
     def alone(self, root: int, shares: Mapping[int, Fraction], *, inward: bool) -> Problem:

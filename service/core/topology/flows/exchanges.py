@@ -5,6 +5,7 @@ from fractions import Fraction
 from itertools import permutations
 
 import numpy as np
+import numpy.typing as npt
 
 from service.core.topology.flows.collapse import Collapse
 from service.core.topology.flows.demands import Exchange, Messages
@@ -24,20 +25,23 @@ from service.core.topology.flows.study import FlowStudy
 
 __all__ = [
     "MAX_JOINT_SIZE",
-    "MAX_KINDS",
+    "MAX_LINKS_SEARCHED",
     "MAX_PINNED_PAIRS",
     "any_exchange",
     "any_messages",
+    "each_to_each",
+    "paths_are_found",
     "pinned_exchange",
     "pinned_messages",
 ]
 
+Int32Array = npt.NDArray[np.int32]
+
 # Arcs and nodes of one linear program: about a second of one core.
 MAX_JOINT_SIZE = 20_000
-# Pairs whose pinned paths are looked up.
+# Pairs whose pinned paths are looked up, and links that all searches for them look at together.
 MAX_PINNED_PAIRS = 65_536
-# Kinds of devices that symmetries may leave: each is a commodity.
-MAX_KINDS = 512
+MAX_LINKS_SEARCHED = 20_000_000
 # Links that are looked at to find which ones the routes of all sources may use.
 _MAX_LOOKS = 50_000_000
 
@@ -45,6 +49,8 @@ _MAX_LOOKS = 50_000_000
 def pinned_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
     """Each message keeps to its pinned path."""
     network = study.network
+    if not paths_are_found(study, messages):
+        return FlowBounds(tuple(ordered(study, messages)), Method.CUTS)
     routes = pinned_routes(network, study.finder, messages)
     loads = pinned_loads(network, routes)
     floors = [Fraction(path.latency_floor_seconds) for path in routes.paths]
@@ -59,13 +65,27 @@ def pinned_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
 
 def pinned_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
     """Each pair's block keeps to its pinned path; for too many pairs, ports and cuts alone."""
-    count = len(exchange.vertices)
-    if count * (count - 1) > MAX_PINNED_PAIRS:
+    messages = each_to_each(study, exchange.vertices, exchange.pair_bytes)
+    if messages is None:
         return FlowBounds(tuple(ordered(study, exchange)), Method.CUTS)
-    pairs = permutations(exchange.vertices.tolist(), 2)
-    messages = Messages.of((one, other, exchange.pair_bytes) for one, other in pairs)
     found = pinned_messages(study, messages)
     return _incomplete(found.method, found.unreachable) if found.unreachable else found
+
+
+def each_to_each(study: FlowStudy, devices: Int32Array, amount: Fraction) -> Messages | None:
+    """A message from each device to each other one; None where their paths are too much work."""
+    if len(devices) * (len(devices) - 1) > MAX_PINNED_PAIRS:
+        return None
+    messages = Messages.of((*pair, amount) for pair in permutations(devices.tolist(), 2))
+    return messages if paths_are_found(study, messages) else None
+
+
+def paths_are_found(study: FlowStudy, messages: Messages) -> bool:
+    """Whether the pinned paths of messages can be looked up with bounded work."""
+    names = study.network.names
+    pairs = zip(messages.sources.tolist(), messages.targets.tolist(), strict=True)
+    named = ((names[source], names[target]) for source, target in pairs)
+    return study.finder.links_searched(named) <= MAX_LINKS_SEARCHED
 
 
 def any_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
@@ -118,14 +138,14 @@ def _collapsed(study: FlowStudy, exchange: Exchange) -> tuple[Problem, _Shares] 
     """
     symmetry = study.symmetry(exchange.vertices)
     collapse = Collapse(study.network, Routes(study.network), symmetry, exchange.vertices)
-    if len(collapse.kinds_of_devices()) > MAX_KINDS:
+    problem = collapse.exchange(exchange.pair_bytes, MAX_JOINT_SIZE)
+    if problem is None:
         return None
-    problem = collapse.exchange(exchange.pair_bytes)
     shares = {
         root: {other: count * exchange.pair_bytes for other, count in collapse.others(root).items()}
         for root, _ in collapse.kinds_of_devices()
     }
-    return (problem, shares) if problem.size <= MAX_JOINT_SIZE else None
+    return problem, shares
 
 
 def _whole(study: FlowStudy, shares: _Shares) -> Problem | None:

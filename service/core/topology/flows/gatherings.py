@@ -8,15 +8,14 @@ the whole message must get from each device to each other one, over whatever lin
 
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
 
 from service.core.topology.flows.collapse import Collapse
 from service.core.topology.flows.cuts import partition_bound, port_family
-from service.core.topology.flows.demands import CollectiveKind, Gathering, Messages
-from service.core.topology.flows.exchanges import MAX_KINDS, MAX_PINNED_PAIRS
+from service.core.topology.flows.demands import CollectiveKind, Gathering
+from service.core.topology.flows.exchanges import each_to_each
 from service.core.topology.flows.ordering import ordered
 from service.core.topology.flows.pinned import pinned_routes
 from service.core.topology.flows.problems import (
@@ -60,11 +59,10 @@ def pinned_gathering(
 
     So the links of all these paths may be used. For too many pairs all links count, and cuts alone.
     """
-    count = len(gathering.vertices)
-    if count * (count - 1) > MAX_PINNED_PAIRS:
+    messages = each_to_each(study, gathering.vertices, Fraction(1))
+    if messages is None:
         return _bounds(study, gathering, None, Method.CUTS, None, in_network_reduction)
-    pairs = permutations(gathering.vertices.tolist(), 2)
-    pinned = pinned_routes(study.network, study.finder, Messages.of((*pair, 1) for pair in pairs))
+    pinned = pinned_routes(study.network, study.finder, messages)
     if pinned.lost:
         return FlowBounds((), Method.LINEAR_PROGRAM, unreachable=pinned.lost)
     usable = pinned.used(study.network)
@@ -166,8 +164,6 @@ def _collapsed_problems(
     roots = [root for root, _ in collapse.kinds_of_devices()]
     made: list[tuple[Problem, _Pairs]] = []
     size = 0
-    if len(roots) > MAX_KINDS:
-        return None
     inwards: tuple[bool, ...] = (False, True)
     if gathering.kind is not CollectiveKind.ALL_REDUCE:
         inwards = (gathering.kind is CollectiveKind.ALL_GATHER,)

@@ -11,7 +11,7 @@ from service.core.topology.cluster import Cluster
 from service.core.topology.flows.cuts import Family, cut_families
 from service.core.topology.flows.network import Network, network_of
 from service.core.topology.flows.symmetry import Symmetry, symmetry_of
-from service.core.topology.paths import PathFinder
+from service.core.topology.paths import PathFinder, path_finder
 
 __all__ = ["FlowStudy", "flow_study"]
 
@@ -33,7 +33,7 @@ class FlowStudy:
 
     def __init__(self, cluster: Cluster) -> None:
         self.network: Network = network_of(cluster)
-        self.finder = PathFinder(cluster)
+        self.finder: PathFinder = path_finder(cluster)
         self._kept: dict[object, tuple[Any]] = {}
 
     @cached_property

@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.topology.flows.network import NO_HOST, Network
+from service.core.topology.tiers import switch_tiers
 
-__all__ = ["components", "levels", "nested_parts", "tiers"]
+__all__ = ["components", "levels", "nested_parts"]
 
 BoolArray = npt.NDArray[np.bool_]
 Int32Array = npt.NDArray[np.int32]
 
 _NO_PART = -1
-_UNJOINED = np.iinfo(np.int32).max
 
 
 def components(network: Network, joined: BoolArray, within: Int32Array) -> Int32Array:
@@ -51,32 +51,21 @@ def components(network: Network, joined: BoolArray, within: Int32Array) -> Int32
     return found
 
 
-def tiers(network: Network) -> Int32Array:
-    """(V,) how far up each vertex stands: 0 in a host, 1 for switches that hosts are joined to, ...
-
-    Vertices that nothing joins to a host have the greatest number of all.
-    """
-    tier = np.where(network.host == NO_HOST, _UNJOINED, 0).astype(np.int32)
-    ends = np.stack([network.tail, network.head])
-    height = 0
-    while True:
-        below = tier[ends] == height
-        unknown = tier[ends[::-1]] == _UNJOINED
-        reached = ends[::-1][below & unknown]
-        if not len(reached):
-            return tier
-        height += 1
-        tier[reached] = height
-
-
 def levels(network: Network) -> Iterator[Int32Array]:
     """(V,) the parts of each level from the inside out: hosts, NVLink domains, leaves, pods, ..."""
     part = network.host
     yield part
     part = components(network, network.is_nvlink, part)
     yield part
-    tier = tiers(network)
-    for height in range(1, int(tier[tier < _UNJOINED].max(initial=0)) + 1):
+    tiers = switch_tiers(network.cluster)
+    unjoined = max(tiers.values(), default=0) + 1
+    tier = np.array(
+        [
+            0 if host != NO_HOST else tiers.get(name, unjoined)
+            for name, host in zip(network.names, network.host.tolist(), strict=True)
+        ]
+    )
+    for height in range(1, unjoined):
         low = tier <= height
         part = components(network, low[network.tail] & low[network.head], part)
         yield part

@@ -78,7 +78,7 @@ def test_a_collapsed_exchange_has_the_optimum_of_the_whole(name: str) -> None:
     study, symmetry = everything(CLUSTERS[name])
     network, routes = study.network, Routes(study.network)
     devices = network.gpus
-    small = Collapse(network, routes, symmetry, devices).exchange(Fraction(1))
+    small = Collapse(network, routes, symmetry, devices).exchange(Fraction(1), 10**6)
     large = whole(
         network,
         [
@@ -88,6 +88,7 @@ def test_a_collapsed_exchange_has_the_optimum_of_the_whole(name: str) -> None:
             for one in devices.tolist()
         ],
     )
+    assert small is not None
     assert sum(one.weight for one in small.commodities) == len(devices)
     assert len(small.commodities) < len(devices)
     assert small.size < large.size

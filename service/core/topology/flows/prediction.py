@@ -1,0 +1,128 @@
+"""How long transfers are expected to take: over pinned paths, at effective rates, fairly shared.
+
+All-gathers, reduce-scatters and all-reduces are expected to run as rings in the order of their
+devices, the algorithm that libraries use for large messages without help of the network.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from service.core.topology.flows.demands import (
+    CollectiveKind,
+    Demand,
+    Exchange,
+    Gathering,
+    Messages,
+)
+from service.core.topology.flows.exchanges import each_to_each, paths_are_found
+from service.core.topology.flows.fair_sharing import share_fairly
+from service.core.topology.flows.pinned import pinned_routes
+from service.core.topology.flows.study import FlowStudy
+
+__all__ = ["FlowPrediction", "PredictionMethod", "predict"]
+
+Float64Array = npt.NDArray[np.float64]
+Int32Array = npt.NDArray[np.int32]
+
+
+class PredictionMethod(StrEnum):
+    """What is expected to run."""
+
+    ALL_AT_ONCE = "all_at_once"  # each message from the common start
+    RING = "ring"  # each device to the next, in the order in which they are given
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowPrediction:
+    """When each message of `messages` (F,) is complete, in seconds from the start.
+
+    `transfer_seconds` (F,) is what the bytes take and `latency_seconds` (F,) what is added to it;
+    in a ring there is a message for each device, all of what it sends to the next.
+    """
+
+    method: PredictionMethod
+    messages: Messages
+    transfer_seconds: Float64Array
+    latency_seconds: Float64Array
+
+    @property
+    def ends(self) -> Float64Array:
+        """(F,) seconds."""
+        return self.transfer_seconds + self.latency_seconds
+
+    @property
+    def seconds(self) -> float:
+        """When all is done; 0 when nothing moves."""
+        return float(self.ends.max(initial=0.0))
+
+
+def predict(
+    study: FlowStudy, demand: Demand, *, in_network_reduction: bool = False
+) -> FlowPrediction | None:
+    """What is expected; None where some message has no path, or too much would have to be done.
+
+    What the network adds up follows no ring, and is not predicted.
+    """
+    if isinstance(demand, Messages):
+        return _all_at_once(study, demand) if paths_are_found(study, demand) else None
+    if isinstance(demand, Exchange):
+        key = "exchange", demand.vertices.tobytes()
+        unit = study.keep(key, lambda: _exchange_of_one_byte(study, demand.vertices))
+        return None if unit is None else _times(unit, demand.pair_bytes)
+    if isinstance(demand, Gathering):
+        if demand.kind is CollectiveKind.ALL_REDUCE and in_network_reduction:
+            return None
+        return _ring(study, demand)
+    raise TypeError(type(demand))
+
+
+def _exchange_of_one_byte(study: FlowStudy, devices: Int32Array) -> FlowPrediction | None:
+    messages = each_to_each(study, devices, Fraction(1))
+    return None if messages is None else _all_at_once(study, messages)
+
+
+def _times(unit: FlowPrediction, factor: Fraction) -> FlowPrediction:
+    messages = Messages(
+        unit.messages.sources,
+        unit.messages.targets,
+        tuple(amount * factor for amount in unit.messages.amounts),
+    )
+    seconds = unit.transfer_seconds * float(factor)
+    return FlowPrediction(unit.method, messages, seconds, unit.latency_seconds)
+
+
+def _ring(study: FlowStudy, gathering: Gathering) -> FlowPrediction | None:
+    devices = gathering.vertices.tolist()
+    turns = 2 if gathering.kind is CollectiveKind.ALL_REDUCE else 1
+    steps = turns * (len(devices) - 1)
+    share = gathering.message_bytes * steps / len(devices)
+    messages = Messages.of((*pair, share) for pair in pairwise([*devices, devices[0]]))
+    if not paths_are_found(study, messages):
+        return None
+    return _all_at_once(study, messages, PredictionMethod.RING, steps)
+
+
+def _all_at_once(
+    study: FlowStudy,
+    messages: Messages,
+    method: PredictionMethod = PredictionMethod.ALL_AT_ONCE,
+    steps: int = 1,
+) -> FlowPrediction | None:
+    """All messages from the start on; each step of a ring waits for the slowest latency."""
+    network = study.network
+    routes = pinned_routes(network, study.finder, messages)
+    if routes.lost:
+        return None
+    amounts = np.array([float(amount) for amount in messages.amounts])
+    ends = share_fairly(routes.links, amounts, network.resource, network.effective)
+    if ends is None:
+        return None
+    latencies = np.array([path.latency_seconds for path in routes.paths])
+    if method is PredictionMethod.RING:
+        latencies = np.full(len(latencies), steps * float(latencies.max(initial=0.0)))
+    return FlowPrediction(method, messages, ends, latencies)
