@@ -27,6 +27,7 @@ from service.core.topology.join_hosts import (
 from service.core.topology.join_insides import Inside, merge_insides
 from service.core.topology.join_names import Names, Renamed, as_count
 from service.core.topology.join_notes import FileLine, Notes, listed
+from service.core.topology.join_nvlinks import with_nvswitch
 from service.core.topology.join_rates import RateSources
 from service.core.topology.readings import CableEnd, FoundHost, Rate, Reading
 from service.core.topology.spec import ClusterSpec, HostSpec, LinkSpec
@@ -102,7 +103,7 @@ class _Join:
             for sentence in reading.notes:
                 notes.warn(sentence)
         fabrics = fabric_readings(self._readings, notes)
-        self._make_groups(fabrics)
+        self._make_groups(fabrics, sources)
         notes.raise_faults()
         names = Names(_DEFAULT_HOST)
         self._legal = names.all_of(self._group_of)
@@ -141,8 +142,13 @@ class _Join:
 
     # Which hosts there are, and what is inside each.
 
-    def _make_groups(self, fabrics: Sequence[tuple[int, Reading]]) -> None:
+    def _make_groups(self, fabrics: Sequence[tuple[int, Reading]], sources: RateSources) -> None:
         named, nameless = self._insides()
+        named = {
+            host: with_nvswitch(inside, sources, self._notes) for host, inside in named.items()
+        }
+        if nameless is not None:
+            nameless = with_nvswitch(nameless, sources, self._notes)
         ends = _ends_by_host(reading for _, reading in fabrics)
         attached = {a.host: None for _, reading in fabrics for a in reading.attached}
         titles = dict.fromkeys((*self._stated.hosts, *ends, *attached))

@@ -418,6 +418,29 @@ def test_nvlinks_come_from_the_file_that_has_any() -> None:
     assert rate(cluster_of(joined), "host/gpu0", "host/gpu1") == (100e9, RateOrigin.PRODUCT)
 
 
+def test_more_private_links_than_the_product_has_are_a_port_on_a_switch() -> None:
+    # Three of the GPUs of a DGX-2: NV6 to each other, and six links each.
+    devices = tuple(device(f"gpu{k}", VertexKind.GPU) for k in range(3))
+    pairs = tuple(
+        link(f"gpu{one}", f"gpu{other}", LinkKind.NVLINK, lanes=6)
+        for one, other in ((0, 1), (0, 2), (1, 2))
+    )
+    found = FoundHost(name=None, line=1, devices=devices, links=pairs)
+    reading = Reading(format="nvidia_smi_topo", facts={}, hosts=(found,))
+    cluster = cluster_of(join([reading], Stated(gpu="V100 SXM3 32GB")))
+    ports = {link.name: link.lanes for link in cluster.links.values() if "nvsw" in link.target}
+    assert ports == {f"host/gpu{k}->host/nvswitch0": 6 for k in range(3)}
+    assert rate(cluster, "host/gpu0", "host/nvswitch0") == (150e9, RateOrigin.PRODUCT)
+    # Of a product with enough links the same matrix is of private ones.
+    private = cluster_of(join([reading], Stated(gpu="A100 SXM4")))
+    assert ("host/gpu0", "host/gpu1") in private.links
+    # One that has none contradicts the file.
+    odd = join([reading], stated(gpu="L4", rates={LinkKind.NVLINK: 25e9}))
+    assert odd.conflicts == (
+        "a file says 6 NVLinks between gpu0 and one other GPU, and L4 has none: the file is taken",
+    )
+
+
 def test_both_sides_of_a_conflict_are_told() -> None:
     joined = join([inside(), smi(gpus=3, lanes=4, numa=1)], H100)
     assert joined.conflicts == (
