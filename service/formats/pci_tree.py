@@ -17,13 +17,22 @@ from dataclasses import dataclass, field
 from service.core.topology.cluster import LinkKind, VertexKind
 from service.core.topology.readings import FoundDevice, FoundLink, Rate, RateOrigin
 
-__all__ = ["PciFunction", "PciWiring", "card_of", "normal_address", "pcie_rate", "wire"]
+__all__ = [
+    "PciFunction",
+    "PciWiring",
+    "card_of",
+    "connection_of_rate",
+    "normal_address",
+    "pcie_rate",
+    "wire",
+]
 
 # Switches of Broadcom that show a second level of themselves: PCIe generations 4 and 5.
 _TWO_LEVELS = {(0x1000, 0xC010), (0x1000, 0xC030)}
 _ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-9a-f])")
 # Share of the transfers that is data: 8 of 10 bits, 128 of 130, 242 of 256 bytes of a flit.
 _CODING = ((5.5, 8 / 10), (33.0, 128 / 130), (65.0, 242 / 256))
+_GENERATIONS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
 _WIDTHS = {1, 2, 4, 8, 12, 16, 32}
 
 
@@ -73,6 +82,19 @@ def pcie_rate(gigatransfers_per_second: float, lanes: int) -> float | None:
         return None
     coding = next(share for most, share in _CODING if gigatransfers_per_second <= most)
     return gigatransfers_per_second * 1e9 * lanes / 8 * coding
+
+
+def connection_of_rate(bytes_per_second: float) -> tuple[float, int, float] | None:
+    """GT/s, lanes and exact rate of the PCIe connection with this rate, to five digits.
+
+    Of several the slowest transfers with the most lanes; None when no connection has it.
+    """
+    for gigatransfers in _GENERATIONS:
+        for lanes in sorted(_WIDTHS, reverse=True):
+            exact = pcie_rate(gigatransfers, lanes)
+            if exact is not None and abs(exact - bytes_per_second) <= 1e-5 * exact:
+                return gigatransfers, lanes, exact
+    return None
 
 
 def wire(wiring: PciWiring, cpu: str, functions: Sequence[PciFunction]) -> None:
