@@ -76,9 +76,9 @@ _EXAMPLE_HOST = """<system version="1">
 async def import_files(
     request: Request[Any, Any, Any], services: InjectedServices, name: DocumentName
 ) -> Response[bytes]:
-    """Reads files that tell of one cluster and joins them into a topology: the inside of a host
-    (NCCL or RCCL topology XML) is taken for all hosts that it stands for, fabrics (ibnetdiscover)
-    are joined to hosts by the name of an adapter, by its GUID, or by the order of adapters.
+    """Reads files that tell of one cluster and joins them into a topology: the inside of a host is
+    taken for all hosts that it stands for, fabrics are joined to hosts by the name of an adapter,
+    by its GUID, or by the order of adapters.
 
     Bandwidth never appears from nowhere: a link whose rate no file says needs the GPU's product or
     a stated rate, or is marked as assumed with its source. The answer lists what was read, joined,

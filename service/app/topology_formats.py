@@ -5,8 +5,14 @@ from dataclasses import dataclass
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.readings import Reading
+from service.formats.hwloc_xml import looks_like_hwloc_xml, read_hwloc_xml
 from service.formats.ibnetdiscover import looks_like_ibnetdiscover, read_ibnetdiscover
 from service.formats.nccl_xml import looks_like_nccl_xml, read_nccl_xml
+from service.formats.nvidia_smi_nvlink import (
+    looks_like_nvidia_smi_nvlink,
+    read_nvidia_smi_nvlink,
+)
+from service.formats.nvidia_smi_topo import looks_like_nvidia_smi_topo, read_nvidia_smi_topo
 
 __all__ = ["TOPOLOGY_FORMATS", "TopologyFormat", "format_of"]
 
@@ -27,6 +33,9 @@ class TopologyFormat:
 # The first that recognises a file reads it, so those with the plainer marks stand first.
 TOPOLOGY_FORMATS = (
     TopologyFormat("nccl_xml", looks_like_nccl_xml, read_nccl_xml),
+    TopologyFormat("hwloc_xml", looks_like_hwloc_xml, read_hwloc_xml),
+    TopologyFormat("nvidia_smi_nvlink", looks_like_nvidia_smi_nvlink, read_nvidia_smi_nvlink),
+    TopologyFormat("nvidia_smi_topo", looks_like_nvidia_smi_topo, read_nvidia_smi_topo),
     TopologyFormat("ibnetdiscover", looks_like_ibnetdiscover, read_ibnetdiscover),
 )
 

@@ -1,5 +1,6 @@
 """Importing a cluster from the files people have, in one transaction or only to look."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from service.app.services import Services
 from service.app.topology_formats import format_of
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.expand import MAX_HOSTS
+from service.core.topology.hostlist import expand_hostlist
 from service.core.topology.join import Joined, Stated, join
 from service.core.topology.readings import Reading
 from service.formats.documents.topology import TopologyDocument
@@ -58,7 +60,7 @@ def topology_files(contents: Sequence[bytes], formats: str | None) -> list[Topol
 
 
 def named_hosts(text: str | None) -> tuple[str, ...]:
-    """The hosts that a number (`16` stands for host0 to host15) or a list of names means.
+    """The hosts that a number (`16` stands for host0 to host15) or a host list means.
 
     Raises `InvalidInput` for no hosts, too many, and a name that stands twice.
     """
@@ -66,24 +68,19 @@ def named_hosts(text: str | None) -> tuple[str, ...]:
         return ()
     if text.isdecimal() and len(text) < 10:
         count = int(text)
-        hosts = [f"host{index}" for index in range(min(count, MAX_HOSTS))]
-    else:
-        hosts = [name.strip() for name in text.split(",")]
-        count = len(hosts)
-    faults = []
-    if not 1 <= count <= MAX_HOSTS:
-        detail = f"a topology has 1 to {MAX_HOSTS} hosts; got {count}"
-        faults.append(Fault(FaultCode.OUT_OF_RANGE, ("hosts",), detail))
-    if "" in hosts:
-        detail = "names of hosts are separated by single commas; one is empty"
-        faults.append(Fault(FaultCode.UNREADABLE, ("hosts",), detail))
-    elif len(set(hosts)) < len(hosts):
-        twice = next(name for name in hosts if hosts.count(name) > 1)
-        detail = f"a host is named once; {twice[:80]!r} stands twice"
-        faults.append(Fault(FaultCode.DUPLICATE_NAME, ("hosts",), detail))
-    if faults:
-        raise InvalidInput(faults)
-    return tuple(hosts)
+        if not 1 <= count <= MAX_HOSTS:
+            detail = f"a topology has 1 to {MAX_HOSTS} hosts; got {count}"
+            raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("hosts",), detail)])
+        return tuple(f"host{index}" for index in range(count))
+    try:
+        hosts = expand_hostlist(text, at_most=MAX_HOSTS)
+    except InvalidInput as error:
+        raise InvalidInput(fault.under("hosts") for fault in error.faults) from error
+    twice = [name for name, times in Counter(hosts).items() if times > 1]
+    if twice:
+        detail = f"a host is named once; {twice[0][:80]!r} stands twice"
+        raise InvalidInput([Fault(FaultCode.DUPLICATE_NAME, ("hosts",), detail)])
+    return hosts
 
 
 async def import_topology(

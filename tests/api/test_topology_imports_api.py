@@ -169,3 +169,25 @@ async def test_an_import_needs_a_name(client: httpx.AsyncClient) -> None:
     response = await client.post("/v1/topologies/Big/imports", files=files(DUMP))
     assert response.status_code == 400
     assert response.json()["errors"][0]["pointer"] == "/name"
+
+
+async def test_several_files_of_a_host_are_laid_over_each_other(client: httpx.AsyncClient) -> None:
+    matrix = (FIXTURES / "nvswitch-permuted.topo.txt").read_bytes()
+    status = b"".join(
+        b"GPU %d: NVIDIA H100 80GB HBM3 (UUID: GPU-%d)\n" % (gpu, gpu)
+        + b"".join(b"\t Link %d: 26.562 GB/s\n" % link for link in range(18 - gpu))
+        for gpu in range(3)
+    )
+    fields = {"hosts": "gpu[01-02],login", "formats": ",nvidia_smi_nvlink"}
+    response = await client.post(URL, files=files(matrix, status), data=fields)
+    assert response.status_code == 201, response.text
+    answer = response.json()
+    assert [file["format"] for file in answer["files"]] == ["nvidia_smi_topo", "nvidia_smi_nvlink"]
+    assert answer["conflicts"] == [
+        f"nvidia_smi_topo says 18 NVLinks of gpu{gpu}, nvidia_smi_nvlink says {18 - gpu}"
+        for gpu in (1, 2)
+    ]
+    links = (await client.get("/v1/topologies/cluster/links?host=gpu02&kind=nvlink")).json()
+    ports = {item["source"]: item["bandwidth_bytes_per_second"] for item in links["items"]}
+    assert ports["gpu02/gpu1"] == pytest.approx(17 * 25e9)
+    assert ports["gpu02/gpu0"] == pytest.approx(18 * 25e9)

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.api.schemas.imports import ImportedPart, imported_part
 from service.app.imports import ImportedDocument
+from service.app.topology_formats import TOPOLOGY_FORMATS
 from service.app.topology_imports import ImportedTopology
 from service.core.topology.cluster import LinkKind
 from service.core.topology.join import Stated
@@ -38,7 +39,8 @@ class TopologyImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fie
                 max_length=1024,
                 pattern=r"^[a-z0-9_, ]*$(?!\n)",
                 description="Formats of the files by their order, separated by commas; a file"
-                " whose place is empty is recognised by its content.",
+                " whose place is empty is recognised by its content. Known are: "
+                + ", ".join(each.name for each in TOPOLOGY_FORMATS),
                 examples=["nccl_xml,", ",nccl_xml"],
             ),
         ]
@@ -52,9 +54,9 @@ class TopologyImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fie
                 max_length=16_384,
                 pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)",
                 description="The hosts that are inside as the files say: how many (named host0,"
-                " host1, ...), or their names, separated by commas. Without it, all hosts that any"
-                " file names, or else one.",
-                examples=["16", "gpu001,gpu002"],
+                " host1, ...), or their names as a host list. Without it, all hosts that any file"
+                " names, or else one.",
+                examples=["16", "gpu[001-016]"],
             ),
         ]
         | UnsetType
