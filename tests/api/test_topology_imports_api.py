@@ -107,6 +107,58 @@ async def test_a_plan_is_priced_on_an_imported_host(client: httpx.AsyncClient) -
     assert transfer["lower_bound_seconds"] == pytest.approx(450e6 / (17 * 25e9))
 
 
+FABRIC = b"""vendid=0x2c9
+devid=0xd2f0
+sysimgguid=0xa00000000000010
+switchguid=0xa00000000000010(a00000000000010)
+Switch	41 "S-0a00000000000010"		# "MF0;leaf:QM97/U1" enhanced port 0 lid 1 lmc 0
+[1]	"H-0b00000000000011"[1](b0000000000a011) 		# "GPU_a mlx5_0" lid 11 4xHDR
+[2]	"H-0b00000000000012"[1](b0000000000a012) 		# "gpu-b mlx5_0" lid 12 4xHDR
+
+vendid=0x2c9
+devid=0x1021
+sysimgguid=0xb00000000000011
+caguid=0xb00000000000011
+Ca	2 "H-0b00000000000011"		# "GPU_a mlx5_0"
+[1](b0000000000a011) 	"S-0a00000000000010"[1]		# lid 11 lmc 0 "MF0;leaf:QM97/U1" lid 1 4xHDR
+
+vendid=0x2c9
+devid=0x1021
+sysimgguid=0xb00000000000012
+caguid=0xb00000000000012
+Ca	2 "H-0b00000000000012"		# "gpu-b mlx5_0"
+[1](b0000000000a012) 	"S-0a00000000000010"[2]		# lid 12 lmc 0 "MF0;leaf:QM97/U1" lid 1 4xHDR
+"""
+
+
+async def test_a_plan_is_priced_on_hosts_joined_to_their_fabric(client: httpx.AsyncClient) -> None:
+    imported = await client.post(URL, files=files(FABRIC, DUMP), data={"gpu": "H100 SXM5"})
+    assert imported.status_code == 201, imported.text
+    answer = imported.json()
+    assert [file["format"] for file in answer["files"]] == ["ibnetdiscover", "nccl_xml"]
+    assert answer["renamed"] == [{"old": "GPU_a", "new": "gpu-a"}]
+    found = "adapters of 2 (GPU_a, gpu-b) hosts are found in their inside: 2 by name"
+    assert found in answer["joined"]
+    assert answer["topology"]["summary"]["vertices_by_kind"]["leaf"] == 1
+    costs = {"forward_seconds": 0.002, "backward_seconds": 0.004}
+    plan = {
+        "topology": "cluster",
+        "costs": {"stages": [{**costs, "boundary_bytes": 50_000_000}, costs]},
+        "parallelism": {"pipeline": 2},
+        "placement": {"devices": ["gpu-a/gpu0", "gpu-b/gpu1"]},
+        "schedule": {"kind": "1f1b"},
+        "workload": {"microbatches": 3},
+    }
+    transfers = await client.post("/v1/boundary-transfers", json={"plan": plan})
+    assert transfers.status_code == 200, transfers.text
+    transfer = transfers.json()["boundaries"][0]["forward"]
+    # Over port 1 of the card, 200 Gb/s: the narrowest of all links between the two.
+    assert transfer["lower_bound_seconds"] == pytest.approx(50e6 / 25e9)
+    estimate = await client.post("/v1/estimates", json={"plan": plan})
+    assert estimate.status_code == 201, estimate.text
+    assert estimate.json()["iteration_seconds"] > 3 * 0.006
+
+
 BOMB = b'<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;">]><system version="1">&y;</system>'
 NAMELESS = DUMP.replace(b'device="0x2330"', b'device="0xffff"')
 CUT = DUMP[: len(DUMP) // 2]

@@ -70,7 +70,7 @@ def _size_faults(spec: ClusterSpec) -> list[Fault]:
     faults = []
     hosts, totals = 0, Counter(vertices=len(spec.switches), links=2 * len(spec.links))
     for number, host in enumerate(spec.hosts):
-        count = 1 if host.count is None else host.count
+        count = 1 + len(host.alike) if host.count is None else host.count
         if count < 1:
             detail = f"a host counts at least once; got {count}"
             faults.append(Fault(FaultCode.OUT_OF_RANGE, ("hosts", number, "count"), detail))
@@ -117,7 +117,7 @@ def _with_rails(devices: tuple[DeviceSpec, ...]) -> Iterator[DeviceSpec]:
 
 def _names(host: HostSpec) -> Iterator[str]:
     if host.count is None:
-        yield host.name
+        yield from (host.name, *host.alike)
     else:
         yield from (f"{host.name}{index}" for index in range(host.count))
 
@@ -163,10 +163,14 @@ class _Assembly:
         """Add all hosts of one entry; a fault inside is told once, not once for each host."""
         sound = self._check_inside(("hosts", number), host)
         devices, links = _inside(host)
-        for name in _names(host):
+        if host.count is not None and host.alike:
+            detail = "like hosts are counted, or named in alike, not both"
+            self.refuse(FaultCode.EXCLUSIVE_FIELDS, ("hosts", number, "alike"), detail)
+        for place, name in enumerate(_names(host)):
             if name in self.hosts:
-                detail = f"a host's name is given once; {name!r} is taken by an earlier entry"
-                self.refuse(FaultCode.DUPLICATE_NAME, ("hosts", number, "name"), detail)
+                detail = f"a host's name is given once; {name!r} is taken by an earlier one"
+                field = ("alike", place - 1) if host.alike and place else ("name",)
+                self.refuse(FaultCode.DUPLICATE_NAME, ("hosts", number, *field), detail)
                 break
             self.hosts.add(name)
             if not sound:

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from service.core.topology.design_facts import (
     A100_SXM_40,
     A100_SXM_80,
+    B200_SXM,
     GB,
     H100_SXM,
+    H200_SXM,
+    MI250X_GCD,
+    MI300X,
     PCIE3_X16,
     PCIE4_X16,
     PCIE5_X16,
@@ -108,7 +112,12 @@ def _nvidia(
 
 
 def _amd(
-    name: str, pcie: float, generation: LinkGeneration, links: int, *devices: int
+    name: str,
+    pcie: float,
+    generation: LinkGeneration,
+    links: int,
+    *devices: int,
+    facts: GpuFacts | None = None,
 ) -> GpuProduct:
     return GpuProduct(
         name=name,
@@ -117,6 +126,7 @@ def _amd(
         links=links,
         words=_words(name.lower()),
         pci_ids=_ids(_AMD, *devices),
+        facts=facts,
     )
 
 
@@ -159,16 +169,19 @@ GPU_PRODUCTS: tuple[GpuProduct, ...] = (
     _nvidia("H100 NVL", PCIE5_X16, NVLINK4, 12, _words("h100 nvl"), (0x2321,)),
     _nvidia("H800 SXM5", PCIE5_X16, NVLINK4, 8, _words("h800 sxm5", "h800 sxm"), (0x2324,)),
     _nvidia("H20", PCIE5_X16, NVLINK4, 18, _words("h20"), (0x2329,)),
-    _nvidia("H200 SXM5", PCIE5_X16, NVLINK4, 18, _words("h200 sxm5", "h200"), (0x2335,)),
+    _nvidia(
+        *("H200 SXM5", PCIE5_X16, NVLINK4, 18),
+        *(_words("h200 sxm5", "h200"), (0x2335,), H200_SXM),
+    ),
     _nvidia("GH200", PCIE5_X16, NVLINK4, 18, _words("gh200"), (0x2342, 0x2348)),
     _nvidia("B200 SXM", PCIE5_X16, NVLINK5, 18, _words("b200 sxm", "b200"), (0x2901,)),
-    _nvidia("GB200", PCIE5_X16, NVLINK5, 18, _words("gb200"), (0x2941,)),
+    _nvidia("GB200", PCIE5_X16, NVLINK5, 18, _words("gb200"), (0x2941,), B200_SXM),
     _amd("MI50", PCIE4_X16, XGMI_VEGA, 2, 0x66A0, 0x66A1),
     _amd("MI100", PCIE4_X16, XGMI_VEGA, 3, 0x738C),
     _amd("MI210", PCIE4_X16, XGMI_MI200, 3, 0x740F),
     _amd("MI250", PCIE4_X16, XGMI_MI200, 8, 0x740C),
-    _amd("MI250X", PCIE4_X16, XGMI_MI200, 8, 0x7408),
-    _amd("MI300X", PCIE5_X16, XGMI_MI300, 7, 0x74A1),
+    _amd("MI250X", PCIE4_X16, XGMI_MI200, 8, 0x7408, facts=MI250X_GCD),
+    _amd("MI300X", PCIE5_X16, XGMI_MI300, 7, 0x74A1, facts=MI300X),
     _amd("MI325X", PCIE5_X16, XGMI_MI300, 7, 0x74A5),
     _amd("MI355X", PCIE5_X16, XGMI_MI350, 7, 0x75A3),
 )

@@ -111,7 +111,7 @@ class _Join:
         switch_names = Names("switch")
         finder = HostFinder(self._host_end, self._nics_of)
         fabric = join_fabric(fabrics, finder, switch_names, sources, notes)
-        hosts = tuple(spec for group in self._groups for spec in self._specs(group, sources))
+        hosts = tuple(self._spec(group, sources) for group in self._groups)
         self._tell_what_is_not_joined()
         self._tell_assumed_rates((*fabric.links, *(link for host in hosts for link in host.links)))
         sources.refuse_missing()
@@ -175,9 +175,7 @@ class _Join:
             for guid in group.guids
         }
         for group in self._groups:
-            group.match_adapters(
-                (end for host in group.hosts for end in ends.get(host, ())), self._notes
-            )
+            group.match_adapters(ends, self._notes)
         if not self._groups and not self._notes.faults:
             self._refuse_no_hosts()
 
@@ -291,17 +289,18 @@ class _Join:
 
     # How it is written down.
 
-    def _specs(self, group: HostGroup, sources: RateSources) -> Iterator[HostSpec]:
+    def _spec(self, group: HostGroup, sources: RateSources) -> HostSpec:
         devices, links = group.inner(sources)
         names = [self._legal[host] for host in group.hosts]
         prefix = as_count(names)
         if prefix is not None:
-            yield HostSpec(
+            return HostSpec(
                 name=prefix, count=len(names), design=group.design, devices=devices, links=links
             )
-            return
-        for name in names:
-            yield HostSpec(name=name, design=group.design, devices=devices, links=links)
+        first, *alike = names
+        return HostSpec(
+            name=first, alike=tuple(alike), design=group.design, devices=devices, links=links
+        )
 
     def _tell_assumed_rates(self, links: Sequence[LinkSpec]) -> None:
         """Once for each kind of link and whose figure it is."""

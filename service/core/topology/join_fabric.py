@@ -1,5 +1,6 @@
 """The switches and cables of a cluster, from what one or several files say of them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -148,7 +149,7 @@ class _Fabric:
                 known = None if switch.guid is None else by_guid.setdefault(switch.guid, key)
                 first[key] = known or key
                 if first[key] == key:
-                    titles[key] = switch.title or switch.name
+                    titles[key] = switch.name
                     self._found[_unique(file, switch.name)] = switch
         merged = sum(key != known for key, known in first.items())
         if merged:
@@ -160,13 +161,11 @@ class _Fabric:
 
     @staticmethod
     def _distinct(titles: Mapping[tuple[int, str], str]) -> dict[tuple[int, str], str]:
-        """Titles, with the switch's own name beside those that several switches have."""
-        count: dict[str, int] = {}
-        for title in titles.values():
-            count[title] = count.get(title, 0) + 1
+        """Names, with the number of the file beside those that several files have."""
+        count = Counter(titles.values())
         return {
-            key: title if count[title] == 1 else f"{title} {key[1]} {key[0] or ''}".strip()
-            for key, title in titles.items()
+            key: name if count[name] == 1 else f"{name} of file {key[0] + 1}"
+            for key, name in titles.items()
         }
 
     def add_cable(self, file: int, reading: Reading, cable: Cable) -> None:

@@ -1,5 +1,6 @@
 """Groups of hosts with the same inside, and how a fabric's adapters are found in it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,39 +88,46 @@ class HostGroup:
         key = adapter_key(end)
         return found or (None if key is None else self._places.get(key))
 
-    def match_adapters(self, ends: Iterable[CableEnd], notes: Notes) -> None:
+    def match_adapters(self, ends: Mapping[str, Iterable[CableEnd]], notes: Notes) -> None:
         """Find NICs for the adapters that neither a name nor a GUID says, by their order.
 
-        Adapters of all hosts of the group are taken together, so that one that is missing in some
-        hosts leaves its gap there.
+        `ends` are those of each host. Adapters of all hosts that name them alike are taken
+        together, so that one that is missing in some hosts leaves its gap there.
         """
         used: set[str] = set()
-        unknown: Counter[AdapterKey] = Counter()
+        unknown: dict[str, list[AdapterKey]] = {}
         how: Counter[str] = Counter()
-        for end in ends:
-            by_name = self._by_name(end)
-            found = by_name or self._by_guid(end)
-            key = adapter_key(end)
-            if found is not None:
-                used.add(found)
-                how["name" if by_name else "GUID"] += 1
-            elif key is not None:
-                unknown[key] += 1
+        for host in self.hosts:
+            for end in ends.get(host, ()):
+                by_name = self._by_name(end)
+                found = by_name or self._by_guid(end)
+                key = adapter_key(end)
+                if found is not None:
+                    used.add(found)
+                    how["name" if by_name else "GUID"] += 1
+                elif key is not None:
+                    unknown.setdefault(host, []).append(key)
         if how:
             told = " and ".join(f"{count} by {word}" for word, count in how.items())
             notes.join(f"adapters of {listed(self.hosts)} hosts are found in their inside: {told}")
         free = [nic for nic in self.ports if nic not in used]
+        for keys in _naming_schemes(list(unknown.values())):
+            self._take_in_order(keys, free, notes)
+
+    def _take_in_order(self, given: Counter[AdapterKey], free: Sequence[str], notes: Notes) -> None:
+        """The adapters of one way of naming them; `given` counts the hosts that have each."""
         # Where there are more than NICs, those that most hosts have are taken.
-        most = sorted(unknown, key=lambda key: (-unknown[key], natural_key(key[0]), key[1] or 0))
+        most = sorted(given, key=lambda key: (-given[key], natural_key(key[0]), key[1] or 0))
         taken = sorted(most[: len(free)], key=lambda key: (natural_key(key[0]), key[1] or 0))
-        self._places = dict(zip(taken, free, strict=False))
-        if taken:
-            pairs = (f"{_words(key)} is {nic}" for key, nic in self._places.items())
+        places = dict(zip(taken, free, strict=False))
+        self._places |= places
+        if places:
+            pairs = (f"{_words(key)} is {nic}" for key, nic in places.items())
             notes.assume(
                 f"adapters of {listed(self.hosts)} hosts that the inside does not name are its NICs"
                 f" in order: {listed(pairs)}"
             )
-        if len(unknown) > len(taken):
+        if len(given) > len(taken):
             rest = (_words(key) for key in most[len(free) :])
             notes.warn(
                 f"{listed(self.hosts)} hosts have more adapters than their inside has NICs; left"
@@ -172,6 +180,22 @@ def group_of_adapters(host: str, ends: Mapping[AdapterKey, Rate | None]) -> Host
             port_rate=ends[key],
         )
     return HostGroup([host], Inside((), nics, ()))
+
+
+def _naming_schemes(hosts: Sequence[Sequence[AdapterKey]]) -> list[Counter[AdapterKey]]:
+    """Adapters with how many hosts have them, apart for each way of naming them.
+
+    Hosts of one cluster may be named by different tools (`HCA-1` here, `mlx5_0` there); ways that
+    one host mixes are one.
+    """
+    schemes: list[tuple[set[str], Counter[AdapterKey]]] = []
+    for keys in hosts:
+        stems = {re.sub(r"[0-9]+", "", name) for name, _ in keys}
+        met = [scheme for scheme in schemes if scheme[0] & stems]
+        together = set(stems).union(*(scheme[0] for scheme in met))
+        total = sum((scheme[1] for scheme in met), Counter(keys))
+        schemes = [scheme for scheme in schemes if scheme not in met] + [(together, total)]
+    return [keys for _, keys in schemes]
 
 
 def _both_ways(guid: str) -> set[str]:

@@ -127,14 +127,16 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """One host, or `count` like ones named `name0`, `name1`, ...
+    """One host, or `count` like ones named `name0`, `name1`, ..., or one and those `alike` it.
 
-    Exactly one of `design` (a reference design by name) and `devices` is given. `links` join
-    listed devices by their names within the host.
+    `alike` names further hosts with the same inside; with a `count` there are none. Exactly one of
+    `design` (a reference design by name) and `devices` is given. `links` join listed devices by
+    their names within the host.
     """
 
     name: str
     count: int | None = None
+    alike: tuple[str, ...] = ()
     design: str | None = None
     devices: tuple[DeviceSpec, ...] = ()
     links: tuple[LinkSpec, ...] = ()

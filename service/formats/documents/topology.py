@@ -132,7 +132,7 @@ class DeviceDocument(TopologyPart, frozen=True, kw_only=True):
 
 
 class HostDocument(TopologyPart, frozen=True, kw_only=True):
-    """One host, or with `count` n of them named name0 to name{n-1}.
+    """One host, or with `count` n of them named name0 to name{n-1}, or those named in `alike` too.
 
     Either `design` names a reference design, or `devices` and `links` list what is inside.
     """
@@ -142,6 +142,13 @@ class HostDocument(TopologyPart, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=4096, description="How many like hosts.", examples=[2])]
         | UnsetType
     ) = UNSET
+    alike: Annotated[
+        tuple[Name, ...],
+        Meta(
+            max_length=4095,
+            description="Further hosts that are inside as this one, by name; in place of a count.",
+        ),
+    ] = ()
     design: (
         Annotated[
             Name, Meta(description="A reference design by name.", examples=["dgx-h100", "p4d"])
@@ -236,6 +243,7 @@ def _host(host: HostDocument) -> spec.HostSpec:
     return spec.HostSpec(
         name=host.name,
         count=or_none(host.count),
+        alike=host.alike,
         design=or_none(host.design),
         devices=tuple(_device(device) for device in host.devices),
         links=tuple(link_to_core(link) for link in host.links),

@@ -54,6 +54,7 @@ def _host(host: spec.HostSpec, known: dict[int, Any]) -> dict[str, Any]:
     return _without_gaps(
         name=host.name,
         count=host.count,
+        alike=list(host.alike),
         design=host.design,
         devices=known[id(host.devices)],
         links=known[id(host.links)],

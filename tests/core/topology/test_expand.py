@@ -47,6 +47,19 @@ def faults_of(spec: ClusterSpec) -> list[tuple[FaultCode, Path]]:
     return [(fault.code, fault.path) for fault in refused.value.faults]
 
 
+def test_hosts_that_are_alike_are_named() -> None:
+    hosts = (HostSpec(name="b", alike=("a", "login"), devices=(GPU,)),)
+    assert expand(ClusterSpec(hosts=hosts)).cluster.hosts == ("b", "a", "login")
+    both = HostSpec(name="b", count=2, alike=("c",), devices=(GPU,))
+    twice = HostSpec(name="b", alike=("a", "b"), devices=(GPU,))
+    assert faults_of(ClusterSpec(hosts=(both, twice))) == [
+        (FaultCode.EXCLUSIVE_FIELDS, ("hosts", 0, "alike")),
+        (FaultCode.DUPLICATE_NAME, ("hosts", 1, "alike", 1)),
+    ]
+    many = HostSpec(name="b", alike=tuple(f"c{n}" for n in range(MAX_HOSTS)), devices=(GPU,))
+    assert faults_of(ClusterSpec(hosts=(many,))) == [(FaultCode.OUT_OF_RANGE, ("hosts",))]
+
+
 def test_hosts_are_numbered_when_counted_and_named_when_not() -> None:
     hosts = (
         HostSpec(name="host", count=2, design="dgx-h100"),

@@ -113,6 +113,27 @@ def test_an_adapter_that_some_host_lacks_leaves_a_gap_there() -> None:
     assert ("node1/nic3", "l3") in cluster.links
 
 
+def test_like_hosts_are_written_once_whatever_their_names() -> None:
+    joined = join([inside()], stated(hosts=("login", "gpu-b", "gpu-a")))
+    (spec,) = joined.spec.hosts
+    assert (spec.name, spec.alike, spec.count) == ("login", ("gpu-b", "gpu-a"), None)
+    assert cluster_of(joined).hosts == ("login", "gpu-b", "gpu-a")
+
+
+def test_adapters_that_hosts_name_differently_are_ordered_apart() -> None:
+    fabric = rail_fabric(2, ("mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5"))
+    other = {"mlx5_0": "HCA-1", "mlx5_3": "HCA-2", "mlx5_4": "HCA-5", "mlx5_5": "HCA-6"}
+    cables = tuple(
+        replace(cable, source=replace(cable.source, adapter=other[cable.source.adapter]))
+        if cable.source.host == "node1" and cable.source.adapter is not None
+        else cable
+        for cable in fabric.cables
+    )
+    cluster = cluster_of(join([replace(fabric, cables=cables)], Stated(design="dgx-1-v100")))
+    for host_ in ("node0", "node1"):
+        assert [(f"{host_}/nic{k}", f"l{k}") in cluster.links for k in range(4)] == [True] * 4
+
+
 def test_hosts_with_names_in_the_file_are_themselves() -> None:
     joined = join([inside(host("a"), host("b", gpus=3))], H100)
     assert [(spec.name, len(spec.devices)) for spec in joined.spec.hosts] == [("a", 7), ("b", 10)]

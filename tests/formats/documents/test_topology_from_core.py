@@ -67,7 +67,7 @@ FULL = ClusterSpec(
                 ),
             ),
         ),
-        HostSpec(name="b", design="dgx-h100"),
+        HostSpec(name="b", alike=("c", "d"), design="dgx-h100"),
     ),
     switches=(SwitchSpec("leaf", VertexKind.LEAF, 3), SwitchSpec("other")),
     links=(
