@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from service.core.errors import FaultCode
-from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.core.topology.cluster import LinkKind, RateOrigin
 from service.core.topology.designs import DESIGNS
+from service.core.topology.expand import MAX_HOSTS
 from service.core.topology.gpu_products import GPU_PRODUCTS, find_product
 from service.core.topology.join_fabric import (
     HostEnd,
@@ -41,10 +42,11 @@ _DEFAULT_HOST = "host"
 class Stated:
     """What the caller says besides the files.
 
-    `hosts` are the hosts that an inside without a name is taken for (all that are named anywhere
-    when empty). `gpu` is the accelerators' product, `design` the reference design of hosts whose
-    inside no file has. `rates` are nominal bytes per second in one direction of one NVLink, one
-    PCIe connection, one cable, and so on, for links whose rate nothing else says.
+    `hosts` are the hosts that an inside without a name, or the design where no file has one, is
+    taken for (all that are named anywhere when empty). `gpu` is the accelerators' product, `design`
+    the reference design of hosts whose inside no file has. `rates` are nominal bytes per second in
+    one direction of one NVLink, one PCIe connection, one cable, and so on, for links whose rate
+    nothing else says.
     """
 
     hosts: tuple[str, ...] = ()
@@ -112,7 +114,7 @@ class _Join:
         finder = HostFinder(self._host_end, self._nics_of)
         fabric = join_fabric(fabrics, finder, switch_names, sources, notes)
         hosts = tuple(self._spec(group, sources) for group in self._groups)
-        self._tell_what_is_not_joined()
+        self._tell_what_is_not_joined(fabric.links)
         self._tell_assumed_rates((*fabric.links, *(link for host in hosts for link in host.links)))
         sources.refuse_missing()
         notes.raise_faults()
@@ -162,11 +164,20 @@ class _Join:
                 self._notes.assume(f"all {listed(hosts)} hosts are inside as the one in the files")
             for host in hosts:
                 titles.pop(host, None)
-        if self._stated.design is not None and titles:
-            self._groups.append(HostGroup(list(titles), design=self._stated.design))
-            titles.clear()
+        # An inside that a file has stands before a design for the hosts that are stated.
+        meant = list(titles) if nameless is not None else list(self._stated.hosts or titles)
+        if self._stated.design is not None and meant:
+            self._groups.append(HostGroup(meant, design=self._stated.design))
+            for host in meant:
+                titles.pop(host, None)
         self._add_hosts_of_adapters(titles, ends)
         self._group_of = {host: group for group in self._groups for host in group.hosts}
+        if len(self._group_of) > MAX_HOSTS:
+            detail = (
+                f"a topology has at most {MAX_HOSTS} hosts, and the files name"
+                f" {len(self._group_of)}: state those that are meant"
+            )
+            self._notes.refuse(FaultCode.OUT_OF_RANGE, ("hosts",), detail)
         # A GUID tells its host where an inside is that of one host alone.
         self._host_of = {
             guid: group.hosts[0]
@@ -184,7 +195,12 @@ class _Join:
     ) -> None:
         """Hosts of which only adapters are known, and a fault for those without even these."""
         bare = [title for title in titles if title not in ends]
-        if bare and not self._notes.faults:
+        if bare and self._stated.hosts:
+            self._notes.warn(
+                f"{listed(bare)} hosts that the request does not name are left out: nothing says"
+                " what is inside"
+            )
+        elif bare and not self._notes.faults:
             detail = (
                 f"nothing says what is inside of {listed(bare)} hosts: give a file of one of them,"
                 " or a reference design"
@@ -312,15 +328,21 @@ class _Join:
         for kind, source, rate in sorted(told, key=str):
             self._notes.assume(f"{kind.value} links of {rate / 1e9:g} GB/s: {source}")
 
-    def _tell_what_is_not_joined(self) -> None:
+    def _tell_what_is_not_joined(self, links: Sequence[LinkSpec]) -> None:
         for file, reading in enumerate(self._readings):
             for domain in reading.domains:
                 self._notes.leave_out(
                     file, domain.line, f"{domain.name}: NVLink between hosts is not joined"
                 )
-        for group in self._groups:
-            if group.inside is not None and not group.inside.of_kind(VertexKind.NIC):
-                self._notes.warn(f"{listed(group.hosts)} hosts have no NIC")
+        joined = {end.partition("/")[0] for link in links for end in (link.source, link.target)}
+        lonely = [
+            host
+            for group in self._groups
+            for host in group.hosts
+            if not group.ports and self._legal[host] not in joined
+        ]
+        if lonely:
+            self._notes.warn(f"{listed(lonely)} hosts have no NIC")
 
 
 def _ends_by_host(readings: Iterator[Reading]) -> dict[str, dict[CableEnd, Rate | None]]:

@@ -53,9 +53,10 @@ class RateSources:
         self, link: FoundLink, devices: Mapping[str, FoundDevice]
     ) -> KnownRate | None:
         """The rate of a link inside a host, None when there is none (which is noted)."""
-        if link.rate is not None and link.rate.origin is not RateOrigin.ASSUMED:
-            return KnownRate(link.rate, link.effective_bytes_per_second)
         ends = devices[link.source], devices[link.target]
+        if link.rate is not None and link.rate.origin is not RateOrigin.ASSUMED:
+            self._compare_pcie(link.kind, link.rate, ends)
+            return KnownRate(link.rate, link.effective_bytes_per_second)
         found = self._from_product(link, ends, devices) or self._stated(link.kind, link.lanes)
         if found is None and link.rate is not None:
             return KnownRate(link.rate, link.effective_bytes_per_second)
@@ -99,6 +100,21 @@ class RateSources:
                 ways = f"name the GPU's product in gpu, or {ways}"
             detail = f"no file says the rate of {listed(names)} links of kind {kind.value}: {ways}"
             self.notes.refuse(FaultCode.MISSING_FIELD, (rate_field(kind),), detail)
+
+    def _compare_pcie(
+        self, kind: LinkKind, rate: Rate, ends: tuple[FoundDevice, FoundDevice]
+    ) -> None:
+        """Files of virtual machines show PCIe connections that the product does not have."""
+        gpu = next((end for end in ends if end.kind is VertexKind.GPU), None)
+        product = None if gpu is None else self.product_of(gpu)
+        if kind not in _PCIE_KINDS or product is None:
+            return
+        own = product.pcie_bytes_per_second
+        if abs(rate.bytes_per_second - own) > 0.01 * own:
+            self.notes.conflict(
+                f"PCIe of accelerators: a file says {rate.bytes_per_second / 1e9:.4g} GB/s"
+                f" ({rate.source}), and {product.name} has {own / 1e9:.4g}: the file is taken"
+            )
 
     def _stated(self, kind: LinkKind, lanes: int) -> Rate | None:
         value = self.stated.get(kind)

@@ -6,7 +6,7 @@ import pytest
 
 from service.core.errors import FaultCode
 from service.core.topology.cluster import Cluster, LinkKind, RateOrigin, VertexKind
-from service.core.topology.expand import expand
+from service.core.topology.expand import MAX_HOSTS, expand
 from service.core.topology.gpu_products import find_product
 from service.core.topology.join import Joined, Stated, join
 from service.core.topology.readings import (
@@ -139,6 +139,26 @@ def test_hosts_with_names_in_the_file_are_themselves() -> None:
     assert [(spec.name, len(spec.devices)) for spec in joined.spec.hosts] == [("a", 7), ("b", 10)]
 
 
+def test_a_design_is_that_of_the_hosts_that_are_stated() -> None:
+    names = tree(("a", "s0"), ("b", "s0"), ("c", "s0"))
+    joined = join([names], Stated(design="p4d", hosts=("a", "c")))
+    assert cluster_of(joined).hosts == ("a", "c")
+    assert any("1 (b) hosts that the request does not name" in text for text in joined.warnings)
+
+
+def test_more_hosts_than_a_topology_has_are_refused() -> None:
+    names = tree(*((f"n{k}", "s0") for k in range(MAX_HOSTS + 1)))
+    assert refusals(lambda: join([names], Stated(design="p4d"))) == [
+        (FaultCode.OUT_OF_RANGE, ("hosts",))
+    ]
+
+
+def test_hosts_without_any_nic_are_told_once() -> None:
+    bare = FoundHost(name=None, line=1, devices=(device("gpu0", VertexKind.GPU),), links=())
+    joined = join([inside(bare)], stated(hosts=("a", "b")))
+    assert "2 (a, b) hosts have no NIC" in joined.warnings
+
+
 def test_what_nothing_is_known_of_is_refused() -> None:
     assert refusals(lambda: join([tree(("a", "s0"))], Stated())) == [
         (FaultCode.MISSING_FIELD, ("design",))
@@ -202,6 +222,14 @@ def test_what_is_stated_of_links_is_nearer_than_a_product() -> None:
     cluster = cluster_of(joined)
     assert rate(cluster, "host/gpu0", "host/pcie0") == (30e9, RateOrigin.STATED)
     assert rate(cluster, "host/pcie0", "host/cpu0") == (30e9, RateOrigin.STATED)
+
+
+def test_a_connection_that_the_product_does_not_have_is_told() -> None:
+    assert join([inside()], H100).conflicts == ()
+    joined = join([inside()], Stated(gpu="A100 SXM4"))
+    (conflict,) = joined.conflicts
+    assert "a file says 63 GB/s (32 GT/s x16), and A100 SXM4 has 31.51" in conflict
+    assert rate(cluster_of(joined), "host/gpu0", "host/pcie0") == (63e9, RateOrigin.READ)
 
 
 def test_a_socket_link_is_assumed_by_the_family_of_the_cpu() -> None:
