@@ -1,6 +1,6 @@
 """From the nodes of an InfiniBand fabric to a reading: cables, tiers, hosts, oversubscription."""
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from re import compile as compile_expression
@@ -9,6 +9,7 @@ from service.core.errors import FaultCode
 from service.core.topology.expand import MAX_VERTICES
 from service.core.topology.infiniband_rates import infiniband_rate
 from service.core.topology.oversubscription import leaf_notes
+from service.core.topology.reading_tiers import TIERS_ASSUMED, tiers
 from service.core.topology.readings import (
     AttachedHost,
     Cable,
@@ -239,7 +240,7 @@ class _Joiner:
         return [node for node in self.found.nodes.values() if node.kind is kind]
 
     def reading(self) -> Reading:
-        levels = self._levels()
+        levels = tiers(self.cables)
         switches = tuple(
             FoundSwitch(
                 name=self.names[node.key],
@@ -264,26 +265,6 @@ class _Joiner:
             notes=notes,
             left_out=self.findings.left_out(),
         )
-
-    def _levels(self) -> dict[str, int]:
-        """Tiers by name of switch: 0 where hosts are, else one above the nearest lower switch."""
-        neighbours: defaultdict[str, set[str]] = defaultdict(set)
-        levels: dict[str, int] = {}
-        for cable in self.cables:
-            ends = (cable.source.switch, cable.target.switch)
-            for end, other in (ends, ends[::-1]):
-                if end is not None and other is None:
-                    levels[end] = 0
-                elif end is not None and other is not None:
-                    neighbours[end].add(other)
-        waiting = deque(levels)
-        while waiting:
-            switch = waiting.popleft()
-            for other in sorted(neighbours[switch]):
-                if other not in levels:
-                    levels[other] = levels[switch] + 1
-                    waiting.append(other)
-        return levels
 
     def _without_cable(self) -> Iterator[AttachedHost]:
         """Hosts that have adapters in the file and no cable."""
@@ -332,10 +313,7 @@ class _Joiner:
         assumptions = list(self.findings.assumptions)
         notes = list(self.findings.notes())
         if any(switch.level is not None for switch in switches):
-            assumptions.append(
-                "tiers follow from cables: a switch with adapters of hosts is a leaf, any other is"
-                " one tier above the nearest"
-            )
+            assumptions.append(TIERS_ASSUMED)
         if self._nodes(NodeKind.ROUTER):
             assumptions.append("InfiniBand routers forward like switches")
         if any(map(_is_aggregation, self._nodes(NodeKind.ADAPTER))):

@@ -21,7 +21,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(slots=True)
 class Marked:
-    """A value and the line it begins on.
+    """A value and the line it begins on; a list or mapping under a key begins where the key is.
 
     `value` is a text as it is written, a list, or a mapping by key. `plain` is a text without
     quotes, which YAML may mean as a number, a truth value or nothing (`is_null`).
@@ -108,7 +108,7 @@ class _Reader:
         self._findings = findings
         self._open: list[Marked] = []
         # The key that waits for its value, for each open mapping; None elsewhere.
-        self._keys: list[str | None] = []
+        self._keys: list[Marked | None] = []
         self._count = 0
 
     def take(self, event: yaml.Event) -> bool:
@@ -159,7 +159,9 @@ class _Reader:
             key = self._keys[-1]
             if key is None:
                 return self._key(node, holder)
-            holder[key] = node
+            if not isinstance(node.value, str):
+                node.line = key.line
+            holder[str(key.value)] = node
             self._keys[-1] = None
         return True
 
@@ -175,5 +177,5 @@ class _Reader:
             detail = f"gives {shown(node.value)} again (first on line {first})"
             self._findings.refuse(node.line, detail)
             return False
-        self._keys[-1] = node.value
+        self._keys[-1] = node
         return True

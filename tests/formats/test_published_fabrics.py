@@ -8,20 +8,35 @@ import pytest
 
 from service.core.topology.oversubscription import leaf_uplinks
 from service.core.topology.readings import Reading
+from service.formats.astra_sim import looks_like_astra_sim, read_astra_sim
 from service.formats.ibnetdiscover import looks_like_ibnetdiscover, read_ibnetdiscover
+from service.formats.kubernetes import looks_like_kubernetes, read_kubernetes
+from service.formats.netq import looks_like_netq, read_netq
+from service.formats.ns3_links import looks_like_ns3_links, read_ns3_links
 from service.formats.nvlink_clusters import looks_like_nvlink_clusters, read_nvlink_clusters
 from service.formats.scontrol_topology import (
     looks_like_scontrol_topology,
     read_scontrol_topology,
 )
+from service.formats.simai import looks_like_simai, read_simai
 from service.formats.slurm_conf import looks_like_slurm_conf, read_slurm_conf
 from service.formats.slurm_yaml import looks_like_slurm_yaml, read_slurm_yaml
+from service.formats.taccl import looks_like_taccl, read_taccl
+from service.formats.topograph import looks_like_topograph, read_topograph
+from tests.core.refusals import refusal_text
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "topologies"
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="no published topologies at hand")
 
 IMPORTERS: dict[str, tuple[Callable[[bytes], bool], Callable[[bytes], Reading]]] = {
+    "astra_sim": (looks_like_astra_sim, read_astra_sim),
+    "kubernetes": (looks_like_kubernetes, read_kubernetes),
+    "netq": (looks_like_netq, read_netq),
+    "ns3_links": (looks_like_ns3_links, read_ns3_links),
+    "simai": (looks_like_simai, read_simai),
+    "taccl": (looks_like_taccl, read_taccl),
+    "topograph": (looks_like_topograph, read_topograph),
     "ibnetdiscover": (looks_like_ibnetdiscover, read_ibnetdiscover),
     "nvlink_clusters": (looks_like_nvlink_clusters, read_nvlink_clusters),
     "scontrol_topology": (looks_like_scontrol_topology, read_scontrol_topology),
@@ -100,6 +115,59 @@ COUNTS = [
         {"switches": 6, "hosts": 4, "levels": 3, "roots": 1},
     ),
     ("slurm/topology_yaml_all_plugins.yaml", "slurm_yaml", {"switches": 3, "hosts": 4}),
+    (
+        "topograph/model_medium.yaml",
+        "topograph",
+        {"switches": 7, "hosts": 8, "levels": 3, "domains": 4},
+    ),
+    (
+        "topograph/model_nvl72.yaml",
+        "topograph",
+        {"switches": 7, "hosts": 72, "levels": 3, "domains": 4},
+    ),
+    (
+        "topograph/model_dual-xclr-regular.yaml",
+        "topograph",
+        {"switches": 19, "hosts": 96, "levels": 3, "domains": 2},
+    ),
+    (
+        "topograph/netq_topologyGraph.json",
+        "netq",
+        {"switches": 3, "hosts": 8, "cables": 79, "switch_cables": 47},
+    ),
+    ("topograph/netq_computeNodes.json", "netq", {"hosts": 2, "domains": 1, "gpus": 8}),
+    ("k8s/kueue_kind_node_labels.yaml", "kubernetes", {"switches": 6, "hosts": 8, "levels": 2}),
+    (
+        "astra_sim/Ring_FullyConnected_Switch.yml",
+        "astra_sim",
+        {"gpus": 64, "links": 320, "switches": 16},
+    ),
+    ("astra_sim/dgx_v100_8gpu.yml", "astra_sim", {"gpus": 8, "links": 12, "switches": 0}),
+    ("astra_sim/hgx_h100_8gpu.yml", "astra_sim", {"gpus": 8, "links": 8, "switches": 1}),
+    ("astra_sim/hgx_h100_16gpu.yml", "astra_sim", {"gpus": 16, "links": 24, "switches": 2}),
+    ("astra_sim/tpu_v3_32_2dtorus.yml", "astra_sim", {"gpus": 32, "links": 64, "switches": 0}),
+    (
+        "simai/Spectrum-X_16g_8gps_400Gbps_H100",
+        "simai",
+        {"gpus": 16, "hosts": 2, "nvswitches": 2, "switches": 10, "links": 48},
+    ),
+    (
+        "simai/AlibabaHPN_64g_8gps_DualToR_DualPlane_200Gbps_H100",
+        "simai",
+        {"gpus": 64, "hosts": 8, "nvswitches": 8, "switches": 32, "links": 320},
+    ),
+    (
+        "simai/Rail_Opti_SingleToR_32g_8gps_400Gbps_H100",
+        "simai",
+        {"gpus": 32, "hosts": 4, "nvswitches": 4, "switches": 72, "links": 576},
+    ),
+]
+
+# File, importer, and what it is refused for.
+REFUSED = [
+    ("k8s/kueue_topology_oci.yaml", "kubernetes", "it names labels and no node"),
+    ("taccl/topo-ndv2-1MB.json", "taccl", "not which GPUs a class joins"),
+    ("taccl/topo-dgx2-1MB.json", "taccl", "not which GPUs a class joins"),
 ]
 
 
@@ -117,15 +185,25 @@ def test_a_published_file_has_its_true_counts(
     assert {key: found.facts[key] for key in counts} == counts
 
 
+@pytest.mark.parametrize(("name", "importer", "reason"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_a_published_file_is_refused_for_what_it_lacks(
+    name: str, importer: str, reason: str
+) -> None:
+    content = content_of(name)
+    assert [each for each, (fits, _read) in IMPORTERS.items() if fits(content)] == [importer]
+    assert reason in refusal_text(lambda: IMPORTERS[importer][1](content))
+
+
 def test_no_published_fabric_is_forgotten() -> None:
-    folders = {Path(name).parent for name, *_rest in COUNTS}
+    told = {name for name, *_rest in (*COUNTS, *REFUSED)}
+    folders = {Path(name).parent for name in told}
     there = {
         f"{folder}/{path.name}"
         for folder in folders
         for path in (FOLDER / folder).iterdir()
         if path.name != "SOURCES.txt"
     }
-    assert there == {name for name, *_rest in COUNTS}
+    assert there == told
 
 
 def test_spines_of_the_ndr_cluster_are_cabled_twice_as_a_rule() -> None:
