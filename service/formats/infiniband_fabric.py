@@ -350,7 +350,8 @@ def _adapter(node: FabricNode) -> _Adapter:
     match = _HOST_AND_ADAPTER.fullmatch(title)
     if match is None or _NO_HOST.fullmatch(match["host"]):
         return _Adapter(None, None)
-    return _Adapter(match["host"], match["adapter"])
+    # A simulator's adapters have neither names nor GUIDs, and each is a host of its own.
+    return _Adapter(match["host"], match["adapter"] or ("hca" if node.guid is None else None))
 
 
 def _rate_of(port: PortLine) -> Rate | None:

@@ -89,6 +89,11 @@ def read_link_list(content: bytes, counts: int, findings: Findings, *, word: boo
             found.switches[int(each)] = switch_line
     lossy = []
     for line, parts in lines:
+        if len(found.links) == found.header[-1]:
+            findings.refuse(
+                line, f"is a link beyond the {found.header[-1]} that line {number} counts"
+            )
+            break
         link = _link(line, parts, found.nodes, findings)
         if link is not None:
             found.links.append(link)
@@ -99,7 +104,7 @@ def read_link_list(content: bytes, counts: int, findings: Findings, *, word: boo
     findings.raise_faults()
     if len(found.links) != found.header[-1]:
         detail = f"counts {found.header[-1]} links, and {len(found.links)} follow"
-        findings.refuse(number, f"{detail}: lines are missing or too many")
+        findings.refuse(number, f"{detail}: lines are missing")
     findings.raise_faults()
     return found
 

@@ -14,6 +14,7 @@ from service.core.topology.readings import LeftOut
 __all__ = [
     "MAX_FAULTS",
     "MAX_LEFT_OUT",
+    "MAX_LINES",
     "MAX_LINE_BYTES",
     "MAX_NOTES",
     "Findings",
@@ -26,6 +27,7 @@ __all__ = [
 MAX_FAULTS = 100
 MAX_LEFT_OUT = 1000
 MAX_NOTES = 100
+MAX_LINES = 500_000
 MAX_LINE_BYTES = 2**20
 _SHOWN = 60
 
@@ -109,13 +111,16 @@ def lines_of(content: bytes, findings: Findings) -> Iterator[tuple[int, str]]:
     """The lines with their numbers, without line ends and a byte order mark.
 
     A line that is no UTF-8 text, holds a NUL or is longer than `MAX_LINE_BYTES` is refused and not
-    given out; after too many faults the lines end.
+    given out; after too many faults, or `MAX_LINES`, the lines end.
     """
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         findings.refuse(1, "the file is UTF-16; save it as UTF-8")
         return
     for line, raw in enumerate(BytesIO(content.removeprefix(b"\xef\xbb\xbf")), start=1):
         if findings.enough:
+            return
+        if line > MAX_LINES:
+            findings.refuse(line, f"is beyond the {MAX_LINES} lines that are read of a file")
             return
         if len(raw) > MAX_LINE_BYTES:
             findings.refuse(line, f"is longer than {MAX_LINE_BYTES} bytes")

@@ -182,6 +182,7 @@ def test_a_net_file_has_neither_guids_nor_rates() -> None:
     }
     assert len(between(found, "S1", "S2")) == 2
     assert all(cable.rate is None for cable in found.cables)
+    assert (found.cables[0].target.host, found.cables[0].target.adapter) == ("H1", "hca")
     assert all(end.port_guid is None for c in found.cables for end in (c.source, c.target))
 
 

@@ -1,7 +1,10 @@
 """Lines as people paste them, and how much is told of what is wrong."""
 
+import pytest
+
 from service.core.errors import FaultCode
 from service.core.topology.readings import LeftOut
+from service.formats import pasted_text
 from service.formats.pasted_text import (
     MAX_FAULTS,
     MAX_LEFT_OUT,
@@ -39,6 +42,13 @@ def test_reading_ends_after_too_many_faults() -> None:
     assert lines == []
     assert findings.enough
     assert refusals(findings.raise_faults)[MAX_FAULTS:] == [(FaultCode.UNREADABLE, ())]
+
+
+def test_lines_beyond_the_limit_are_refused_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pasted_text.MAX_LINES >= 500_000
+    monkeypatch.setattr(pasted_text, "MAX_LINES", 2)
+    assert read(b"a\nb\n") == [(1, "a"), (2, "b")]
+    assert refusals(lambda: read(b"a\nb\nc\nd\n")) == [(FaultCode.UNREADABLE, ("line", 3))]
 
 
 def test_what_is_left_out_is_told_by_line_and_counted_beyond_a_limit() -> None:
