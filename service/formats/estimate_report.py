@@ -216,17 +216,21 @@ def _iteration(estimate: Estimate) -> Table:
     table = _table("\nIteration", "", "", "", left=3)
     table.columns[2].no_wrap = False  # notes give way, numbers do not
     predicted = f"{bubble.idle_fraction:.2%} idle"
-    if estimate.iteration == bubble.makespan:
+    iteration = estimate.iteration
+    if iteration == bubble.makespan:
         table.add_row("prediction", readable_time(bubble.makespan), predicted)
+    elif iteration is None:
+        table.add_row("prediction", "unknown", "never drained, and no steady pace was found")
+        table.add_row("from empty to drained", readable_time(bubble.makespan), predicted)
     else:
         steady = "in the steady state: the pipeline is never drained"
-        table.add_row("prediction", readable_time(estimate.iteration), steady)
+        table.add_row("prediction", readable_time(iteration), steady)
         table.add_row("from empty to drained", readable_time(bubble.makespan), predicted)
     table.add_row("ideal, no idle time", readable_time(bubble.ideal), "")
     for bound in estimate.lower_bounds:
         of_links = bound.mode == "latency" or estimate.simulated.timeline.mode is TransferMode.LINK
         note = "" if of_links else "only where links have a capacity"
-        if bound.picoseconds > estimate.iteration:
+        if iteration is not None and bound.picoseconds > iteration:
             note = "above the prediction: not feasible on these links"
         table.add_row(f"lower bound: {bound.name}", readable_time(bound.picoseconds), note)
     for name, excess in (
@@ -241,7 +245,7 @@ def _iteration(estimate: Estimate) -> Table:
     if cadence.steady is not None:
         steady = readable_time(cadence.steady.per_microbatch)
         table.add_row("cadence, predicted steady state", steady, "a microbatch")
-    samples, tokens = throughput(estimate.simulated, estimate.iteration)
+    samples, tokens = throughput(estimate.simulated, iteration)
     for name, rate in (("samples per second", samples), ("tokens per second", tokens)):
         table.add_row(name, "unknown" if rate is None else _rate(rate), "")
     return table

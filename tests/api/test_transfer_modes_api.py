@@ -186,3 +186,28 @@ async def test_links_without_a_topology_are_refused(client: httpx.AsyncClient) -
     (error,) = response.json()["errors"]
     assert error["pointer"] == "/plan/schedule/transfer_mode"
     assert "name the topology" in error["detail"]
+
+
+async def test_without_a_pace_a_pipeline_that_is_never_drained_has_bounds_and_no_prediction(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.core.schedules.simulated_pace.MOST_SIMULATED_EVENTS", 0)
+    await store_documents(client)
+    plan = plan_of("link", kind="pipedream")
+    answer = await post(client, "estimates", plan=plan, asserted_iteration_seconds=100.0)
+    assert "iteration_seconds" not in answer
+    assert "steady_seconds" not in answer["cadence"]
+    assert answer["cadence"]["no_steady_reason"] == "too_large"
+    left_out = {said["code"]: said["detail"] for said in answer["not_represented"]}
+    assert "never drained" in left_out["iteration"]
+    assert "too many" in left_out["steady_cadence"]
+    assert answer["bubble"]["makespan_seconds"] > 0
+    assert answer["lower_bounds"]
+    for bound in answer["lower_bounds"]:
+        assert "above_prediction" not in bound
+    assert answer["verdict"]["verdict"] == "not_below_lower_bound"
+    least = max(bound["seconds"] for bound in answer["lower_bounds"])
+    below = await post(client, "estimates", plan=plan, asserted_iteration_seconds=least / 2)
+    assert below["verdict"]["verdict"] == "below_lower_bound"
+    text = await client.get(f"/v1/estimates/{answer['digest']}/timeline.svg")
+    assert text.status_code == 200

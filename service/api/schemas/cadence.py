@@ -12,6 +12,7 @@ from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.plan import ResolvedStage
 from service.core.schedules.cadence import Cadence as CoreCadence
 from service.core.schedules.cadence import PhaseCadence, StageCadence
+from service.core.schedules.no_steady import NoSteady
 from service.core.units import exact_seconds, to_seconds
 
 __all__ = ["Cadence", "CadenceAnswer", "CadenceStage", "CycleStep", "SteadyPhase", "cadence_terms"]
@@ -117,10 +118,13 @@ class Cadence(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
                 "Predicted seconds that each further microbatch adds once the pipeline is full: "
                 "the maximum cycle mean of the order, transfers included, and in `link` mode that "
                 "of a long simulated iteration once it repeats itself. Phases that follow one "
-                "another add up. Absent when the phases need not follow one another, for an order "
-                "that does not repeat itself, and for very many stages and boundaries."
+                "another add up. Absent where no_steady_reason says why."
             ),
         ),
+    ] = msgspec.UNSET
+    no_steady_reason: Annotated[
+        NoSteady | msgspec.UnsetType,
+        Meta(description="Why there is no steady_seconds: the first of these that holds."),
     ] = msgspec.UNSET
     steady_phases: Annotated[
         list[SteadyPhase], Meta(description="What sets steady_seconds, phase by phase.")
@@ -147,6 +151,7 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
         bound_seconds=exact_seconds(cadence.bound),
         bound_set_by=cadence.bound_by,
         steady_seconds=msgspec.UNSET if steady is None else exact_seconds(steady.per_microbatch),
+        no_steady_reason=msgspec.UNSET if cadence.no_steady is None else cadence.no_steady,
         steady_phases=[] if steady is None else [_phase(phase) for phase in steady.phases],
     )
 

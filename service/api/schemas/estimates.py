@@ -34,7 +34,7 @@ __all__ = [
 Unset = msgspec.UnsetType
 
 
-class LowerBoundOut(msgspec.Struct, kw_only=True, frozen=True):
+class LowerBoundOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A time that no iteration can beat, under what it assumes."""
 
     name: str
@@ -52,14 +52,14 @@ class LowerBoundOut(msgspec.Struct, kw_only=True, frozen=True):
     witness: Annotated[str, Meta(description="What it rests on.")]
     assumes: Annotated[list[str], Meta(description="Resources and rules it takes for granted.")]
     above_prediction: Annotated[
-        bool,
+        bool | Unset,
         Meta(
             description=(
                 "True only for a bound of another mode: the plan is then not feasible in the "
-                "predicted time on these links."
+                "predicted time on these links. Absent where no time is predicted."
             )
         ),
-    ]
+    ] = msgspec.UNSET
 
 
 class MicrobatchCount(msgspec.Struct, kw_only=True, frozen=True):
@@ -77,7 +77,10 @@ class Verdict(msgspec.Struct, kw_only=True, frozen=True):
     asserted_iteration_seconds: Annotated[float, Meta(gt=0)]
     verdict: Annotated[
         str,
-        Meta(description="below_lower_bound, below_prediction or not_below_prediction"),
+        Meta(
+            description="below_lower_bound, below_prediction or not_below_prediction; "
+            "not_below_lower_bound where there is no prediction"
+        ),
     ]
     detail: str
 
@@ -90,13 +93,13 @@ class EstimateTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
         PlanDocument, Meta(description="The plan as priced: patched, references pinned.")
     ]
     iteration_seconds: Annotated[
-        float,
+        Annotated[float, Meta(ge=0)] | Unset,
         Meta(
-            ge=0,
             description="Prediction: the makespan of the simulated schedule; where the pipeline is "
-            "never drained, its microbatches times the pace of the steady state.",
+            "never drained, its microbatches times the pace of the steady state, and absent where "
+            "no such pace was found.",
         ),
-    ]
+    ] = msgspec.UNSET
     samples_per_second: Annotated[
         float | Unset, Meta(description="Absent when the batch has no size.")
     ] = msgspec.UNSET
@@ -143,7 +146,9 @@ def estimate_terms(
     return EstimateTerms(
         digest=digest,
         plan=plan,
-        iteration_seconds=exact_seconds(estimate.iteration),
+        iteration_seconds=msgspec.UNSET
+        if estimate.iteration is None
+        else exact_seconds(estimate.iteration),
         samples_per_second=msgspec.UNSET if samples is None else samples,
         tokens_per_second=msgspec.UNSET if tokens is None else tokens,
         verdict=msgspec.UNSET
@@ -168,7 +173,7 @@ def estimate_terms(
     )
 
 
-def _bound(bound: IterationBound, iteration: Fraction) -> LowerBoundOut:
+def _bound(bound: IterationBound, iteration: Fraction | None) -> LowerBoundOut:
     return LowerBoundOut(
         name=bound.name,
         seconds=to_seconds(bound.picoseconds),
@@ -176,12 +181,13 @@ def _bound(bound: IterationBound, iteration: Fraction) -> LowerBoundOut:
         routing=bound.routing,
         witness=bound.witness,
         assumes=list(bound.assumes),
-        above_prediction=bound.picoseconds > iteration,
+        above_prediction=msgspec.UNSET if iteration is None else bound.picoseconds > iteration,
     )
 
 
 def _verdict(asserted: float, estimate: Estimate) -> Verdict:
-    predicted = exact_seconds(estimate.iteration)
+    iteration = estimate.iteration
+    predicted = None if iteration is None else exact_seconds(iteration)
     highest = max(estimate.lower_bounds, key=lambda bound: bound.picoseconds)
     bound_seconds = to_seconds(highest.picoseconds)
     if asserted < bound_seconds:
@@ -190,11 +196,17 @@ def _verdict(asserted: float, estimate: Estimate) -> Verdict:
             f"{asserted!r} s is below the lower bound {highest.name} of {bound_seconds!r} s: not "
             "possible under what that bound assumes"
         )
-        if highest.picoseconds > estimate.iteration:
+        if iteration is not None and highest.picoseconds > iteration:
             detail += (
                 f"; the predicted {predicted!r} s is below it too, as its mode gives links no "
                 "capacity"
             )
+    elif predicted is None:
+        verdict = "not_below_lower_bound"
+        detail = (
+            f"{asserted!r} s is below no lower bound (the highest is {bound_seconds!r} s), and "
+            "there is no prediction to hold it against"
+        )
     elif asserted < predicted:
         verdict = "below_prediction"
         detail = (

@@ -3,13 +3,35 @@
 from dataclasses import replace
 
 from service.core.estimates.bounds import cadence_link_bound
+from service.core.estimates.iteration import is_drained
 from service.core.estimates.simulation import SimulatedPlan
+from service.core.plans import statements
 from service.core.plans.plan import Statement
 from service.core.schedules.cadence import Cadence, measure_cadence
+from service.core.schedules.no_steady import NoSteady
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.bounds import LinkLoads
 
 __all__ = ["cadence_left_out", "plan_cadence"]
+
+
+_NO_STEADY = {
+    NoSteady.ORDER_MADE_BY_TRYING: "the order of this schedule is found by trying, and there is no "
+    "rule by which it would go on",
+    NoSteady.ORDER_WRITTEN_OUT: "the order is written out, and nobody says how it would go on",
+    NoSteady.ORDER_OF_WHOLE_ITERATIONS: "all microbatches of a chunk are one block, however many "
+    "there are, so nothing in the order repeats itself within an iteration",
+    NoSteady.PHASES_APART: "what a stage makes does not lead to the last one, so the slowest "
+    "stages of the forwards and of the backwards need not follow one another",
+    NoSteady.MICROBATCHES_DO_NOT_REPEAT: "the sizes of the microbatches do not repeat themselves "
+    "within an iteration",
+    NoSteady.GROUPS_DO_NOT_GO_ON: "the schedule allows no longer iteration with such groups of "
+    "microbatches",
+    NoSteady.TOO_LARGE: "there are too many stages, or too many microbatches and links until all "
+    "repeats itself, to look for it",
+    NoSteady.QUEUES_DO_NOT_REPEAT: "with queues on links a long simulated iteration did not come "
+    "to repeat itself",
+}
 
 
 def plan_cadence(simulated: SimulatedPlan, loads: LinkLoads | None = None) -> Cadence:
@@ -35,11 +57,10 @@ def cadence_left_out(simulated: SimulatedPlan, cadence: Cadence) -> tuple[Statem
             "pace is that of a long simulated iteration which came to repeat itself"
         )
         return (Statement("steady_cycle", detail),)
-    detail = (
-        "the pace of the steady state: the order or the sizes of the microbatches do not repeat "
-        "themselves, the slowest stages of two phases need not follow one another, or the stages "
-        "and boundaries are too many"
-    )
-    if queues:
-        detail += "; or with queues on links a long simulated iteration did not repeat itself"
-    return (Statement("steady_cadence", detail),)
+    if cadence.no_steady is None:
+        raise RuntimeError("there is neither a pace nor a reason why not")
+    reason = _NO_STEADY[cadence.no_steady]
+    left_out = [Statement("steady_cadence", f"the pace of the steady state: {reason}")]
+    if not is_drained(simulated):
+        left_out.append(statements.ITERATION)
+    return tuple(left_out)

@@ -47,14 +47,15 @@ OtherCounts = tuple[tuple[MicrobatchEffect, ...] | None, tuple[Statement, ...]]
 class Estimate:
     """All terms of one plan.
 
-    `iteration` is in picoseconds. `weight_versions` is None where all microbatches of an iteration
+    `iteration` is in picoseconds, None where the pipeline is never drained and no steady pace was
+    found. `weight_versions` is None where all microbatches of an iteration
     meet the same weights. `sensitivity` is None in link mode. `other_microbatch_counts` is None
     where the count fixes the size, where microbatches differ, and where the pipeline is never
     drained. `assumptions` are those that follow from the terms, beside those of the resolved plan.
     """
 
     simulated: SimulatedPlan
-    iteration: Fraction
+    iteration: Fraction | None
     weight_versions: tuple[RankVersions, ...] | None
     cadence: Cadence
     bubble: Bubble

@@ -18,6 +18,7 @@ __all__ = [
     "DATA_PARALLEL_REDUCTION",
     "DRAINED_RUN",
     "FUSED_PAIRS_SUMMED",
+    "ITERATION",
     "LINK_QUEUES",
     "LOADER_TIME",
     "LOADS_AT_EACH_STAGE",
@@ -79,6 +80,11 @@ DRAINED_RUN = Statement(
 FUSED_PAIRS_SUMMED = Statement(
     "fused_pairs_summed",
     "a fused pair takes as long as its forward and its backward together: no stage says otherwise",
+)
+ITERATION = Statement(
+    "iteration",
+    "the time of an iteration: the pipeline is never drained, so it takes its microbatches times "
+    "the pace of the steady state; the timeline and all that is read off it are of a drained run",
 )
 LINK_QUEUES = Statement(
     "link_queues",

@@ -20,6 +20,7 @@ __all__ = [
     "chain",
     "count_operations",
     "program_work",
+    "refuses_microbatches",
     "with_microbatches",
 ]
 
@@ -175,16 +176,8 @@ def with_microbatches(program: Program, microbatches: int) -> Program | None:
     None where there is none: an order that was written out, a number that the schedule refuses, or
     more than `MAX_OPERATIONS`.
     """
-    family = schedule_family(program.schedule)
-    if family.takes_order:
+    if refuses_microbatches(program, microbatches):
         return None
-    shape = family.shape(
-        program.ranks,
-        microbatches,
-        chunks_per_rank=program.chunks_per_rank,
-        group_size=program.group_size,
-        memory_limit_activations=program.memory_limit_activations,
-    )
     work = program_work(
         program.schedule,
         program.ranks,
@@ -193,7 +186,7 @@ def with_microbatches(program: Program, microbatches: int) -> Program | None:
         recompute=program.recompute,
         stage_edges=program.stage_edges,
     )
-    if work > MAX_OPERATIONS or check_shape(family, shape):
+    if work > MAX_OPERATIONS:
         return None
     return build_program(
         program.schedule,
@@ -207,6 +200,19 @@ def with_microbatches(program: Program, microbatches: int) -> Program | None:
         memory_limit_activations=program.memory_limit_activations,
         costs=program.costs,
     )
+
+
+def refuses_microbatches(program: Program, microbatches: int) -> bool:
+    """Whether the schedule of a program has no order for another number of microbatches."""
+    family = schedule_family(program.schedule)
+    shape = family.shape(
+        program.ranks,
+        microbatches,
+        chunks_per_rank=program.chunks_per_rank,
+        group_size=program.group_size,
+        memory_limit_activations=program.memory_limit_activations,
+    )
+    return family.takes_order or bool(check_shape(family, shape))
 
 
 def _count_faults(shape: Shape) -> list[Fault]:

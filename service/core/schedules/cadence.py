@@ -12,6 +12,7 @@ from service.core.amounts import Spread, repeat_of
 from service.core.schedules.build import with_microbatches
 from service.core.schedules.catalogue import schedule_family
 from service.core.schedules.cycle_ratio import maximum_cycle_ratio
+from service.core.schedules.no_steady import NoSteady, no_longer_program
 from service.core.schedules.periodic import periodic_graph
 from service.core.schedules.program import OpKind, Program, StageEdge
 from service.core.schedules.simulated_pace import simulated_paces
@@ -111,11 +112,7 @@ class Cadence:
     """`bound` is the work of the busiest rank for one microbatch (ps): no order repeats faster.
 
     It is a mean over the microbatches of the iteration. `slowest_stage` has the most work (the
-    first of equals). `steady` is absent for an order that does not repeat itself, for a schedule of
-    several phases when some stage's output does not lead to the last stage (the slowest stages of
-    the phases then need not follow one another), for microbatches that differ without repeating
-    themselves, for more than some hundreds of ranks, fewer where a period has many microbatches,
-    and where transfers queue on links and a long simulation does not come to repeat itself.
+    first of equals). Of `steady` and `no_steady`, why there is none, one is absent.
     """
 
     stages: tuple[StageCadence, ...]
@@ -123,6 +120,7 @@ class Cadence:
     bound: Fraction
     steady: SteadyState | None
     bound_by: str  # what sets the bound: `rank 2`, or the name of a link
+    no_steady: NoSteady | None
 
 
 def measure_cadence(timeline: Timeline) -> Cadence:
@@ -142,6 +140,7 @@ def measure_cadence(timeline: Timeline) -> Cadence:
     recompute = _spreads(program, times.recompute if OpKind.RECOMPUTE in kinds else none)
     of_work = _spreads(program, work)
     bound, busiest = _bound(timeline)
+    steady = _steady_state(timeline)
     return Cadence(
         stages=tuple(
             StageCadence(
@@ -156,8 +155,9 @@ def measure_cadence(timeline: Timeline) -> Cadence:
         ),
         slowest_stage=int(work.sum(axis=1).argmax()),
         bound=bound,
-        steady=_steady_state(timeline),
+        steady=None if isinstance(steady, NoSteady) else steady,
         bound_by=f"rank {busiest}",
+        no_steady=steady if isinstance(steady, NoSteady) else None,
     )
 
 
@@ -219,16 +219,20 @@ def _rank_work(program: Program, of_stage: Int64Array, only: int | None = None) 
     return found
 
 
-def _steady_state(timeline: Timeline) -> SteadyState | None:
+def _steady_state(timeline: Timeline) -> SteadyState | NoSteady:
     program = timeline.program
     family = schedule_family(program.schedule)
     if family.period is None:
-        return None
+        if family.takes_order:
+            return NoSteady.ORDER_WRITTEN_OUT
+        if family.passes:
+            return NoSteady.ORDER_MADE_BY_TRYING
+        return NoSteady.ORDER_OF_WHOLE_ITERATIONS
     if len(family.phases) > 1 and not _all_lead_to_the_last(program):
-        return None
+        return NoSteady.PHASES_APART
     repeat = microbatch_repeat(timeline)
     if repeat is None:
-        return None
+        return NoSteady.MICROBATCHES_DO_NOT_REPEAT
     shape = family.shape(
         program.ranks,
         program.microbatches,
@@ -238,7 +242,7 @@ def _steady_state(timeline: Timeline) -> SteadyState | None:
     period = lcm(family.period(shape), repeat)
     kinds = operation_kinds(program)
     if program.stages * period * len(kinds) > MOST_PERIODIC_OPERATIONS:
-        return None
+        return NoSteady.TOO_LARGE
     lead = family.lead * program.stages * program.directions
     if timeline.transfers.links is not None:
         paces = simulated_paces(
@@ -250,8 +254,8 @@ def _steady_state(timeline: Timeline) -> SteadyState | None:
             timeline.transfers,
             repeat,
         )
-        if paces is None:
-            return None
+        if isinstance(paces, NoSteady):
+            return paces
         return SteadyState(
             tuple(
                 PhaseCadence(tuple(kind for kind in kinds if kind in phase), pace, ())
@@ -259,9 +263,10 @@ def _steady_state(timeline: Timeline) -> SteadyState | None:
             )
         )
     # So many microbatches that the middle of the order is steady.
-    long_program = with_microbatches(program, period * (2 * -(-lead // period) + 3))
+    count = period * (2 * -(-lead // period) + 3)
+    long_program = with_microbatches(program, count)
     if long_program is None:
-        return None
+        return no_longer_program(program, count)
     going_on = np.arange(long_program.microbatches) % repeat
     durations = operation_durations(long_program, timeline.times.at_microbatches(going_on))
     transfers = timeline.transfers.at_microbatches(going_on)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.schedules.build import with_microbatches
+from service.core.schedules.no_steady import NoSteady, no_longer_program
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.simulate import Run
 from service.core.schedules.stage_times import StageTimes, operation_durations
@@ -43,8 +44,8 @@ def simulated_paces(
     times: StageTimes,
     transfers: Transfers,
     repeat: int,
-) -> tuple[Fraction, ...] | None:
-    """Picoseconds that each phase adds for one more microbatch, or None where nothing repeats.
+) -> tuple[Fraction, ...] | NoSteady:
+    """Picoseconds that each phase adds for one more microbatch, or why they are not known.
 
     The order repeats itself every `period` microbatches and `times` and `transfers` every `repeat`,
     of which `period` is a multiple; warm-up and cool-down take at most `lead` microbatches. An
@@ -64,14 +65,16 @@ def simulated_paces(
     links = transfers.links
     visits = 0 if links is None else int(links.served.sizes[transfers.kinds(program)].sum())
     events = program.operations + len(program.inputs) + visits // LINK_VISITS
+    reason = NoSteady.TOO_LARGE
     for settling in _SETTLING_LEADS:
         count = period * ((settling + 2) * leads + 2 * _most_periods(leads))
         if events * count > MOST_SIMULATED_EVENTS * program.microbatches:
-            return None
+            return reason
         paces = _paces(program, phases, period, leads, count, times, transfers, repeat)
-        if paces is not None:
+        if not isinstance(paces, NoSteady):
             return paces
-    return None
+        reason = paces
+    return reason
 
 
 def _paces(
@@ -83,11 +86,11 @@ def _paces(
     times: StageTimes,
     transfers: Transfers,
     repeat: int,
-) -> tuple[Fraction, ...] | None:
+) -> tuple[Fraction, ...] | NoSteady:
     """What an iteration of `count` microbatches shows; `leads` are counted in periods."""
     long_program = with_microbatches(program, count)
     if long_program is None:
-        return None
+        return no_longer_program(program, count)
     run = _run(long_program, times, transfers, repeat)
     last = count - leads * period
     most = _most_periods(leads)
@@ -100,11 +103,11 @@ def _paces(
         found = [time for time in later if time is not None]
         longer = with_microbatches(program, count + periods * period)
         if longer is None:
-            return None
+            return NoSteady.TOO_LARGE
         makespan = int(_run(longer, times, transfers, repeat).makespan)
         if makespan - int(run.makespan) == sum(found):
             return tuple(Fraction(time, periods * period) for time in found)
-    return None
+    return NoSteady.QUEUES_DO_NOT_REPEAT
 
 
 def _most_periods(leads: int) -> int:

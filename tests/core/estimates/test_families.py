@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import pytest
 
-from service.core.errors import WorkBudgetExceeded
 from service.core.estimates.bounds import boundary_transfers, iteration_lower_bounds
 from service.core.estimates.estimate import Estimate, estimate_plan, plan_live_activations
 from service.core.estimates.iteration import throughput
@@ -25,6 +24,7 @@ from service.core.plans.plan import (
 )
 from service.core.plans.resolve import resolve
 from service.core.schedules.catalogue import SCHEDULES
+from service.core.schedules.no_steady import NoSteady
 from service.core.schedules.program import PairMode
 from tests.core.plans.worlds import cluster
 from tests.core.schedules.reference_orders import shapes_of
@@ -94,6 +94,7 @@ def test_all_terms_of_random_plans(kind: str, seed: int) -> None:
 
 def assert_consistent(estimate: Estimate) -> None:
     timeline = estimate.simulated.timeline
+    assert estimate.iteration is not None
     for bound in estimate.lower_bounds:
         assert 0 <= bound.picoseconds <= estimate.iteration, bound
     bubble = estimate.bubble
@@ -153,6 +154,7 @@ def test_an_undrained_pipeline_of_unequal_microbatches_repeats_its_iteration() -
     estimate = estimate_plan(simulated(plan))
     assert estimate.cadence.steady is not None
     assert estimate.cadence.bound == 60 * MILLI
+    assert estimate.iteration is not None
     assert estimate.iteration >= 180 * MILLI
     assert estimate.iteration == 3 * estimate.cadence.steady.per_microbatch
 
@@ -230,9 +232,19 @@ def test_a_pace_that_is_not_searched_for_is_no_prediction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("service.core.schedules.cadence.MOST_PERIODIC_OPERATIONS", 1)
-    with pytest.raises(WorkBudgetExceeded, match="pace of so many stages"):
-        estimate_plan(simulated(two_rank_plan("pipedream", 8)))
-    assert estimate_plan(simulated(two_rank_plan("1f1b", 8))).cadence.steady is None
+    estimate = estimate_plan(simulated(two_rank_plan("pipedream", 8)))
+    assert estimate.iteration is None
+    assert estimate.cadence.no_steady is NoSteady.TOO_LARGE
+    left_out = {said.code for said in estimate.not_represented}
+    assert {"iteration", "steady_cadence"} <= left_out
+    # What does not need the pace is there: bounds, and the run that is drained.
+    assert [bound.name for bound in estimate.lower_bounds] == ["busiest_device"]
+    assert estimate.bubble.makespan > 0
+    assert throughput(estimate.simulated, estimate.iteration) == (None, None)
+    drained = estimate_plan(simulated(two_rank_plan("1f1b", 8)))
+    assert drained.cadence.steady is None
+    assert drained.iteration == drained.bubble.makespan
+    assert "iteration" not in {said.code for said in drained.not_represented}
 
 
 def test_deltas_decide_the_peak_of_bytes() -> None:
@@ -355,5 +367,6 @@ def test_the_chain_of_fused_pairs_goes_from_microbatch_to_microbatch() -> None:
     path = next(b for b in estimate.lower_bounds if b.name == "dependency_path")
     assert path.witness.startswith("each waits for the one before: 0F")
     assert "&" in path.witness
+    assert estimate.iteration is not None
     assert path.picoseconds <= estimate.iteration
     assert estimate.iteration == Fraction(estimate.bubble.makespan)

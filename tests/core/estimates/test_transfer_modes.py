@@ -338,12 +338,6 @@ def test_all_terms_of_random_plans_in_every_mode(kind: str, seed: int) -> None:
         for mode in TransferMode:
             plan = replace(plans, schedule=replace(plans.schedule, transfer_mode=mode))
             simulated = on(plan, world)
-            never_drained = SCHEDULES[kind].update is not None
-            if never_drained and plan_cadence(simulated).steady is None:
-                assert mode is TransferMode.LINK
-                with pytest.raises(WorkBudgetExceeded, match="no steady pace was found"):
-                    estimate_plan(simulated)
-                continue
             assert_consistent(estimate_plan(simulated), mode)
 
 
@@ -352,7 +346,12 @@ def assert_consistent(estimate: Estimate, mode: TransferMode) -> None:
     for bound in estimate.lower_bounds:
         assert bound.picoseconds >= 0
         if bound.mode == "latency" or mode is TransferMode.LINK:
-            assert bound.picoseconds <= estimate.iteration, bound
+            assert estimate.iteration is None or bound.picoseconds <= estimate.iteration, bound
+    if estimate.iteration is None:
+        assert mode is TransferMode.LINK
+        assert estimate.cadence.no_steady is not None
+        left_out = {said.code for said in estimate.not_represented}
+        assert {"iteration", "steady_cadence"} <= left_out
     names = {bound.name for bound in estimate.lower_bounds}
     drained = "dependency_path" in names
     used = bool(boundary_transfers(estimate.simulated))
@@ -397,6 +396,7 @@ def test_occupied_times_are_rounded_up_and_keep_to_the_bounds() -> None:
     estimate = estimate_plan(on(plan_on(["d0", "d1"], stages, 7), star(2, 6.0)))
     (there,) = estimate.simulated.timeline.forward_latencies.tolist()
     assert there == [333_333_333_334]
+    assert estimate.iteration is not None
     for bound in estimate.lower_bounds:
         assert bound.picoseconds <= estimate.iteration
     link = next(bound for bound in estimate.lower_bounds if bound.name == "busiest_link")

@@ -12,8 +12,9 @@ from service.core.schedules.build import build_program
 from service.core.schedules.cadence import Cadence, SteadyState, measure_cadence
 from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.cycle_ratio import maximum_cycle_ratio
+from service.core.schedules.no_steady import NoSteady
 from service.core.schedules.periodic import periodic_graph
-from service.core.schedules.program import OpKind, PairMode, RecomputeMode, StageEdge
+from service.core.schedules.program import OpKind, PairMode, Program, RecomputeMode, StageEdge
 from service.core.schedules.stage_times import StageTimes
 from service.core.schedules.timeline import Timeline
 from tests.core.schedules.plans import (
@@ -154,9 +155,29 @@ def random_skips(rng: random.Random, stages: int, directions: int) -> tuple[Stag
 
 
 def test_an_order_without_a_rhythm_has_no_steady_state() -> None:
-    assert measure_cadence(timeline("looped_bfs", 4, [1] * 4, [1] * 4, chunks=2)).steady is None
-    program = build_program("explicit", 1, 2, order=("0F0 0F1 0B0 0B1",))
-    assert measure_cadence(simulate_timeline(program, StageTimes.of([1], [1]))).steady is None
+    def why(program: Program) -> NoSteady | None:
+        ones = [1] * program.stages
+        times = StageTimes.of(ones, backward_halves=(ones, ones))
+        cadence = measure_cadence(simulate_timeline(program, times))
+        assert cadence.steady is None
+        return cadence.no_steady
+
+    blocks = build_program("looped_bfs", 4, 4, chunks_per_rank=2)
+    assert why(blocks) is NoSteady.ORDER_OF_WHOLE_ITERATIONS
+    written = build_program("explicit", 1, 2, order=("0F0 0F1 0B0 0B1",))
+    assert why(written) is NoSteady.ORDER_WRITTEN_OUT
+    for name in ("zb_auto", "v_half", "v_min"):
+        chunks = SCHEDULES[name].chunks or 1
+        tried = build_program(name, 4, 8, chunks_per_rank=chunks)
+        assert why(tried) is NoSteady.ORDER_MADE_BY_TRYING
+
+
+def test_a_schedule_without_a_steady_state_is_one_of_three_kinds() -> None:
+    """So that no new row is told to have an order made by trying that is not."""
+    without = {name for name, family in SCHEDULES.items() if family.period is None}
+    assert without == {"looped_bfs", "zb_auto", "v_half", "v_min", "explicit"}
+    tried = {name for name, family in SCHEDULES.items() if family.passes}
+    assert tried == {"zb_auto", "v_half", "v_min"}
 
 
 def test_groups_repeat_as_a_whole() -> None:
@@ -232,11 +253,11 @@ def test_an_order_that_is_not_steady_in_its_middle_is_refused() -> None:
 def test_two_phases_need_every_stage_to_lead_to_the_last() -> None:
     program = build_program("gpipe", 2, 8, stage_edges=())
     line = simulate_timeline(program, StageTimes.of([9, 1], [1, 9]))
-    assert measure_cadence(line).steady is None
+    assert measure_cadence(line).no_steady is NoSteady.PHASES_APART
     # Without gradients the backwards of stage 0 follow its forwards at once.
     frozen = build_program("gpipe", 2, 8, stage_edges=(StageEdge(0, 1, gradient=False),))
     line = simulate_timeline(frozen, StageTimes.of([9, 1], [1, 9]))
-    assert measure_cadence(line).steady is None
+    assert measure_cadence(line).no_steady is NoSteady.PHASES_APART
     one_phase = build_program("1f1b", 2, 8, stage_edges=())
     line = simulate_timeline(one_phase, StageTimes.of([9, 1], [1, 9]))
     assert steady(line).per_microbatch == 10
@@ -247,5 +268,5 @@ def test_steady_state_of_very_many_ranks_is_left_out(monkeypatch: pytest.MonkeyP
     assert measure_cadence(line).steady is not None
     monkeypatch.setattr("service.core.schedules.build.MAX_OPERATIONS", 500)
     cadence = measure_cadence(line)
-    assert cadence.steady is None
+    assert (cadence.steady, cadence.no_steady) == (None, NoSteady.TOO_LARGE)
     assert cadence.bound == 2

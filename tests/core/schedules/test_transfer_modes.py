@@ -17,6 +17,7 @@ from service.core.schedules.critical_path import CriticalPath, LinkShare, find_c
 from service.core.schedules.effects import effects_of_microbatches
 from service.core.schedules.gains import OperationChange, TransferChange
 from service.core.schedules.link_use import intervals_of, link_busy, service_of
+from service.core.schedules.no_steady import NoSteady
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.sensitivity import measure_sensitivity
 from service.core.schedules.slack import measure_slack
@@ -441,15 +442,17 @@ def test_the_pace_is_what_further_periods_take(schedule: str, seed: int) -> None
             cadence = measure_cadence(line)
             joined = {edge.source for edge in line.program.stage_edges if edge.gradient}
             apart = not joined >= set(range(line.program.stages - 1))
+            assert (cadence.steady is None) != (cadence.no_steady is None)
             if apart and len(family.phases) > 1:
-                assert cadence.steady is None
+                assert cadence.no_steady is NoSteady.PHASES_APART
                 continue
             ranks, microbatches = line.program.ranks, line.program.microbatches
             odd_group = family.takes_groups and microbatches > ranks and microbatches % ranks > 0
             if mode is TransferMode.LINK and not odd_group:
                 repeats.append(cadence.steady is not None)
             if cadence.steady is None:
-                assert mode is TransferMode.LINK or odd_group
+                refused = cadence.no_steady is NoSteady.GROUPS_DO_NOT_GO_ON
+                assert odd_group if refused else mode is TransferMode.LINK
                 continue
             pace = cadence.steady.per_microbatch
             assert pace >= cadence.bound

@@ -18,6 +18,7 @@ from service.core.schedules.cadence import measure_cadence, microbatch_repeat
 from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.critical_path import find_critical_path
 from service.core.schedules.gains import OperationChange, TransferChange
+from service.core.schedules.no_steady import NoSteady
 from service.core.schedules.program import OpKind, PairMode
 from service.core.schedules.stage_times import StageTimes
 from service.core.schedules.timeline import Timeline
@@ -66,7 +67,7 @@ def test_work_is_a_mean_and_has_ends() -> None:
     assert [s.forward for s in cadence.stages] == [2, 3]
     assert cadence.bound == 7
     assert cadence.slowest_stage == 1
-    assert cadence.steady is None
+    assert cadence.no_steady is NoSteady.MICROBATCHES_DO_NOT_REPEAT
 
 
 def test_lower_bounds_are_of_the_microbatches_there_are() -> None:
