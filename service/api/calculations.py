@@ -18,15 +18,17 @@ from service.api.schemas.boundary_transfers import (
 from service.api.schemas.bubble import BubbleAnswer, bubble_terms
 from service.api.schemas.cadence import CadenceAnswer, cadence_terms
 from service.api.schemas.live_activations import LiveActivationsAnswer, live_activations_terms
-from service.api.schemas.requests import PlanRequest
+from service.api.schemas.requests import LiveActivationsRequest, PlanRequest
 from service.app.ports import Scope
-from service.app.pricing import Priced, calculate
+from service.app.pricing import Answerable, Priced, calculate, calculate_from_order
 from service.core.estimates.cadence import cadence_left_out, plan_cadence
 from service.core.estimates.estimate import memory_assumptions, plan_live_activations
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import transfer_exposure
 from service.core.plans.plan import Statement
 from service.core.schedules.bubble import measure_bubble
+from service.core.schedules.program import Program
+from service.core.schedules.timeline import Timeline
 from service.web.access import needs
 from service.web.openapi import EXAMPLE
 
@@ -93,10 +95,48 @@ def _boundary_transfers(simulated: SimulatedPlan) -> Terms:
     return boundary_transfers_terms(simulated, transfer_exposure(simulated.timeline)), (), ()
 
 
-def _live_activations(simulated: SimulatedPlan) -> Terms:
-    live = plan_live_activations(simulated)
-    terms = live_activations_terms(simulated.timeline, live)
-    return terms, memory_assumptions(simulated, live), ()
+def _live_answer(found: Answerable, program: Program, timeline: Timeline | None) -> bytes:
+    live = plan_live_activations(found.resolved, program)
+    terms = live_activations_terms(program, live, timeline)
+    assumed = memory_assumptions(found.resolved, live)
+    content = answer(LiveActivationsAnswer, terms, found, also_assumed=assumed)
+    return msgspec.json.encode(content)
+
+
+@post(
+    "/v1/live-activations",
+    operation_id="live_activations",
+    summary="Peak live activations",
+    description="How many activations each rank holds at most, when, and of which microbatches. "
+    "The peaks follow from the order of each rank alone: with `simulate` false only that is made, "
+    "and the answer is the same but for the seconds, which are the only predictions in it.",
+    tags=["calculations"],
+    status_code=200,
+    opt={**needs(Scope.READ), EXAMPLE: _EXAMPLE},
+    responses={200: ResponseSpec(LiveActivationsAnswer, description="The answer")},
+)
+async def live_activations(
+    services: InjectedServices, data: JSONBody[LiveActivationsRequest]
+) -> Response[bytes]:
+    """The peaks of a plan, with or without their instants."""
+    question = plan_question(data)
+    if data.simulate:
+        content = await calculate(
+            services,
+            question,
+            patched_plan,
+            lambda priced: _live_answer(
+                priced, priced.simulated.timeline.program, priced.simulated.timeline
+            ),
+        )
+    else:
+        content = await calculate_from_order(
+            services,
+            question,
+            patched_plan,
+            lambda ordered: _live_answer(ordered, ordered.program, None),
+        )
+    return Response(content, media_type="application/json")
 
 
 calculations = (
@@ -124,11 +164,5 @@ calculations = (
         "Tensors and bytes of each boundary, the physical path of each pair of ranks, its lower "
         "bound and prediction, and how much of it delays anyone on the simulated timeline.",
     ),
-    _calculation(
-        "live-activations",
-        "Peak live activations",
-        LiveActivationsAnswer,
-        _live_activations,
-        "How many activations each rank holds at most, when, and of which microbatches.",
-    ),
+    live_activations,
 )

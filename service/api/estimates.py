@@ -235,7 +235,7 @@ def _draw_svg(priced: Priced, _digest: str, selection: Selection) -> bytes:
         timeline,
         selection,
         bubble=measure_bubble(timeline),
-        live=plan_live_activations(priced.simulated),
+        live=plan_live_activations(priced.resolved, timeline.program),
         cadence=plan_cadence(priced.simulated),
         effects=counts or (),
     ).encode()
@@ -243,7 +243,8 @@ def _draw_svg(priced: Priced, _digest: str, selection: Selection) -> bytes:
 
 def _draw_text(priced: Priced, _digest: str, selection: Selection) -> bytes:
     timeline = priced.simulated.timeline
-    bubble, live = measure_bubble(timeline), plan_live_activations(priced.simulated)
+    bubble = measure_bubble(timeline)
+    live = plan_live_activations(priced.resolved, timeline.program)
     return timeline_text(timeline, selection, bubble=bubble, live=live).encode()
 
 

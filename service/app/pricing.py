@@ -19,13 +19,20 @@ from service.app.ports import DocumentKind, Revision
 from service.app.references import find_all, resolve
 from service.app.services import Services
 from service.core.errors import InvalidInput
-from service.core.estimates.simulation import SimulatedPlan, represented, simulate_plans
+from service.core.estimates.simulation import (
+    SimulatedPlan,
+    plan_program,
+    represented,
+    represented_of_order,
+    simulate_plans,
+)
 from service.core.estimates.version import MODEL_VERSION
 from service.core.estimates.work import check_work
 from service.core.models.graph import Model
 from service.core.plans.plan import Plan, ResolvedPlan, Statement
 from service.core.plans.resolve import resolve as resolve_plan
 from service.core.profiles.profile import Profile
+from service.core.schedules.program import Program
 from service.core.topology.expand import Expansion
 from service.formats.documents import model as models
 from service.formats.documents import plan as plans
@@ -33,6 +40,8 @@ from service.formats.documents import profile as profiles
 from service.formats.documents.plan import PlanDocument
 
 __all__ = [
+    "Answerable",
+    "Ordered",
     "Pin",
     "Pinned",
     "PlanDecoder",
@@ -40,6 +49,7 @@ __all__ = [
     "Prepared",
     "Priced",
     "calculate",
+    "calculate_from_order",
     "patched",
     "pin",
     "pin_document",
@@ -47,6 +57,7 @@ __all__ = [
     "prepare",
     "price",
     "price_many",
+    "put_in_order",
     "understand",
 ]
 
@@ -106,18 +117,13 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Priced:
-    """A simulated plan and what the answer must say about itself."""
+class Answerable:
+    """A plan with all its numbers and what the answer must say about itself."""
 
     prepared: Prepared
-    simulated: SimulatedPlan
+    resolved: ResolvedPlan
     represented: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]
-
-    @property
-    def resolved(self) -> ResolvedPlan:
-        """The plan with all its numbers."""
-        return self.simulated.resolved
 
     @property
     def pins(self) -> tuple[Pin, ...]:
@@ -136,6 +142,20 @@ class Priced:
     def model_version(self) -> str:
         """The version of the cost model that priced it."""
         return MODEL_VERSION
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced(Answerable):
+    """A simulated plan."""
+
+    simulated: SimulatedPlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordered(Answerable):
+    """A plan and the order of its ranks; nothing is simulated."""
+
+    program: Program
 
 
 async def prepare(
@@ -269,12 +289,7 @@ def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
     resolved: dict[int, ResolvedPlan] = {}
     for index, one in enumerate(prepared):
         try:
-            resolved[index] = resolve_plan(
-                one.plan,
-                cluster=None if one.topology is None else one.topology.cluster,
-                model=one.model,
-                profile=one.profile,
-            )
+            resolved[index] = _resolved(one)
         except InvalidInput as error:
             outcomes[index] = error
     runs = simulate_plans(
@@ -284,7 +299,13 @@ def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
         outcomes[index] = (
             run
             if isinstance(run, InvalidInput)
-            else Priced(prepared[index], run, represented(run), resolved[index].not_represented)
+            else Priced(
+                prepared[index],
+                run.resolved,
+                represented(run),
+                run.resolved.not_represented,
+                run,
+            )
         )
     return [
         located(outcome, one.pinned.question.plan, one.pinned.question.patch, one.plan)
@@ -292,6 +313,28 @@ def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
         else outcome
         for one, outcome in ((one, outcomes[index]) for index, one in enumerate(prepared))
     ]
+
+
+def put_in_order(prepared: Prepared) -> Ordered:
+    """Resolve and build the order, simulating nothing. Pure; raises as `price` does."""
+    pinned = prepared.pinned
+    try:
+        resolved = _resolved(prepared)
+        program = plan_program(resolved)
+    except InvalidInput as error:
+        where = located(error, pinned.question.plan, pinned.question.patch, prepared.plan)
+        raise where from error
+    included = (represented_of_order(resolved, program),)
+    return Ordered(prepared, resolved, included, resolved.not_represented, program)
+
+
+def _resolved(prepared: Prepared) -> ResolvedPlan:
+    return resolve_plan(
+        prepared.plan,
+        cluster=None if prepared.topology is None else prepared.topology.cluster,
+        model=prepared.model,
+        profile=prepared.profile,
+    )
 
 
 async def calculate(
@@ -309,3 +352,15 @@ async def calculate(
     prepared = await prepare(services, question, decode, replays=replays)
     with services.observer.span("price"):
         return await services.executor.run(lambda: render(price(prepared)))
+
+
+async def calculate_from_order(
+    services: Services,
+    question: PlanQuestion,
+    decode: PlanDecoder,
+    render: Callable[[Ordered], bytes],
+) -> bytes:
+    """The same of what follows from the order alone."""
+    prepared = await prepare(services, question, decode)
+    with services.observer.span("order"):
+        return await services.executor.run(lambda: render(put_in_order(prepared)))

@@ -405,3 +405,48 @@ async def test_a_patch_that_spoils_a_stored_plan_is_pointed_at(client: httpx.Asy
         (error,) = refused.json()["errors"]
         assert (error["pointer"], error["code"]) == ("/patch/parallelism/pipeline", "wrong_length")
         assert error["detail"].startswith("costs/stages: pipeline 3 x chunks_per_rank 1 = 3 stages")
+
+
+async def test_peaks_are_the_same_without_simulating(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = {**FOUR_LINES["costs"]["stages"][0], "activation_bytes": 7, "recompute_seconds": 0.001}
+    plan = {**FOUR_LINES, "costs": {"stages": [stage, stage]}}
+    usual = (await client.post("/v1/live-activations", json={"plan": plan})).json()
+    assert usual["simulated"] is True
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("nothing is simulated")
+
+    monkeypatch.setattr("service.core.estimates.simulation.simulate_together", fail)
+    asked = {"plan": plan, "simulate": False}
+    response = await client.post("/v1/live-activations", json=asked)
+    assert response.status_code == 200, response.text
+    found = response.json()
+    assert found["simulated"] is False
+    for rank, other in zip(found["ranks"], usual["ranks"], strict=True):
+        assert other.keys() - rank.keys() == {"at_seconds", "peak_bytes_at_seconds"}
+        assert other["series"].keys() - rank["series"].keys() == {"at_seconds"}
+        same = [name for name in rank if name != "series"]
+        assert {name: rank[name] for name in same} == {name: other[name] for name in same}
+        assert rank["series"]["activations"] == other["series"]["activations"]
+        assert rank["series"]["recomputed"] == other["series"]["recomputed"]
+    # Of what is said of it, that transfers and devices take time is no part.
+    assert [said["code"] for said in found["represented"]] == ["operations"]
+    assert found["not_represented"] == usual["not_represented"]
+    assert found["ranks"][0]["at_operation"] == "0F1"
+    assert found["ranks"][0]["peak_bytes_at_operation"] == "0F1"
+
+
+async def test_what_is_wrong_with_an_order_is_told_without_simulating(
+    client: httpx.AsyncClient,
+) -> None:
+    plan = {**FOUR_LINES, "schedule": {"kind": "chimera"}, "workload": {"microbatches": 3}}
+    answers = [
+        await client.post("/v1/live-activations", json={"plan": plan, "simulate": simulate})
+        for simulate in (True, False)
+    ]
+    problems = [answer.json()["errors"] for answer in answers]
+    assert answers[1].status_code == 422
+    assert problems[0] == problems[1]
+    assert problems[0][0]["pointer"] == "/plan/workload/microbatches"

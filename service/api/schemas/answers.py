@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from service.app.pricing import Priced
+from service.app.pricing import Answerable
 from service.core.plans.plan import Placed, ResolvedPlan, Statement
 from service.core.schedules.transfers import TransferMode
 
@@ -126,7 +126,7 @@ def _placed(placed: Placed) -> PlacedRank:
 def answer(
     type_: type[msgspec.Struct],
     terms: msgspec.Struct,
-    priced: Priced,
+    priced: Answerable,
     *,
     names_plan: bool = True,
     also_assumed: Sequence[Statement] = (),

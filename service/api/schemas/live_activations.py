@@ -9,6 +9,7 @@ from msgspec import Meta
 from service.api.schemas.answers import answer_type
 from service.core.memory.live import LiveActivations as CoreLiveActivations
 from service.core.memory.live import series_times
+from service.core.schedules.program import Program
 from service.core.schedules.timeline import Timeline
 from service.core.units import all_to_seconds, to_seconds
 
@@ -34,9 +35,12 @@ class AliveActivation(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class LiveSeries(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Activations alive after each change, as columns."""
+    """Activations alive after each change, in the order of the rank, as columns."""
 
-    at_seconds: list[float]
+    at_seconds: Annotated[
+        list[float] | msgspec.UnsetType,
+        Meta(description="When (predicted). Absent where nothing was simulated."),
+    ] = msgspec.UNSET
     activations: list[int]
     recomputed: Annotated[
         list[int] | msgspec.UnsetType,
@@ -77,17 +81,32 @@ class LiveRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         Annotated[float, Meta(ge=0)] | msgspec.UnsetType,
         Meta(
             description=(
-                "When peak_bytes is first reached (predicted), which need not be at_seconds. There "
-                "exactly when peak_bytes is."
+                "When peak_bytes is first reached (predicted), which need not be at_seconds. "
+                "Absent where nothing was simulated."
             ),
         ),
     ] = msgspec.UNSET
+    peak_bytes_at_operation: Annotated[
+        str | msgspec.UnsetType,
+        Meta(description="At whose start that is. There exactly when peak_bytes is."),
+    ] = msgspec.UNSET
     at_seconds: Annotated[
-        float, Meta(ge=0, description="When peak_activations is first reached (predicted).")
+        Annotated[float, Meta(ge=0)] | msgspec.UnsetType,
+        Meta(
+            description="When peak_activations is first reached (predicted). Absent where nothing "
+            "was simulated."
+        ),
+    ] = msgspec.UNSET
+    at_operation: Annotated[
+        str,
+        Meta(
+            description="At whose start that is: stage, kind, microbatch, as in an order.",
+            examples=["0F3"],
+        ),
     ]
     alive: Annotated[
         list[AliveActivation],
-        Meta(description="What is alive at at_seconds, up to the first 1024 by microbatch."),
+        Meta(description="What is alive then, up to the first 1024 by microbatch."),
     ]
     series: Annotated[
         LiveSeries | msgspec.UnsetType, Meta(description="Absent for very long iterations.")
@@ -95,8 +114,14 @@ class LiveRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class LiveActivations(msgspec.Struct, kw_only=True, frozen=True):
-    """Peak live activations of every rank; set by the order alone, never by durations."""
+    """Peak live activations of every rank; set by the order alone, never by durations.
 
+    So counts, bytes and what is alive are exact for that order. Only the seconds are predictions.
+    """
+
+    simulated: Annotated[
+        bool, Meta(description="Whether the order was simulated, so that the seconds are there.")
+    ]
     ranks: list[LiveRank]
 
 
@@ -104,11 +129,19 @@ LiveActivationsAnswer = answer_type("LiveActivationsAnswer", LiveActivations)
 
 
 def live_activations_terms(
-    timeline: Timeline, ranks: Sequence[CoreLiveActivations]
+    program: Program, ranks: Sequence[CoreLiveActivations], timeline: Timeline | None
 ) -> LiveActivations:
-    """The wire form of a plan's live activations."""
-    with_series = timeline.program.operations <= MAX_SERIES_OPERATIONS
+    """The wire form of a plan's live activations, with seconds from a timeline of the program."""
+    with_series = program.operations <= MAX_SERIES_OPERATIONS
+
+    def seconds(operation: int | None) -> float | msgspec.UnsetType:
+        # All is added at the start of an operation, so that is where a peak is first reached.
+        if timeline is None or operation is None:
+            return msgspec.UNSET
+        return to_seconds(int(timeline.run.start[operation]))
+
     return LiveActivations(
+        simulated=timeline is not None,
         ranks=[
             LiveRank(
                 rank=live.rank,
@@ -117,8 +150,12 @@ def live_activations_terms(
                 if live.peak_recomputed is None
                 else live.peak_recomputed,
                 peak_bytes=msgspec.UNSET if live.peak_bytes is None else live.peak_bytes,
-                peak_bytes_at_seconds=_bytes_peak_seconds(timeline, live),
-                at_seconds=to_seconds(int(timeline.run.start[live.peak_operation])),
+                peak_bytes_at_seconds=seconds(live.peak_bytes_operation),
+                peak_bytes_at_operation=msgspec.UNSET
+                if live.peak_bytes_operation is None
+                else program.label(live.peak_bytes_operation),
+                at_seconds=seconds(live.peak_operation),
+                at_operation=program.label(live.peak_operation),
                 alive=[
                     AliveActivation(stage=stage, microbatch=microbatch)
                     for stage, microbatch in live.alive[:MAX_ALIVE]
@@ -126,20 +163,15 @@ def live_activations_terms(
                 series=_series(timeline, live) if with_series else msgspec.UNSET,
             )
             for live in ranks
-        ]
+        ],
     )
 
 
-def _bytes_peak_seconds(timeline: Timeline, live: CoreLiveActivations) -> float | msgspec.UnsetType:
-    if live.peak_bytes_operation is None:
-        return msgspec.UNSET
-    # Bytes are added at the start of an operation, so that is where any peak is first reached.
-    return to_seconds(int(timeline.run.start[live.peak_bytes_operation]))
-
-
-def _series(timeline: Timeline, live: CoreLiveActivations) -> LiveSeries:
+def _series(timeline: Timeline | None, live: CoreLiveActivations) -> LiveSeries:
     return LiveSeries(
-        at_seconds=all_to_seconds(series_times(timeline, live)),
+        at_seconds=msgspec.UNSET
+        if timeline is None
+        else all_to_seconds(series_times(timeline, live)),
         activations=live.series_count.tolist(),
         recomputed=msgspec.UNSET
         if live.series_recomputed is None

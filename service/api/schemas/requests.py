@@ -11,6 +11,7 @@ __all__ = [
     "BatchedPlan",
     "EstimateBatchRequest",
     "EstimateRequest",
+    "LiveActivationsRequest",
     "PlanRequest",
 ]
 
@@ -58,6 +59,18 @@ class PlanRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
     plan: PlanGiven
     patch: Patch | Unset = msgspec.UNSET
+
+
+class LiveActivationsRequest(PlanRequest, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A plan to count activations of."""
+
+    simulate: Annotated[
+        bool,
+        Meta(
+            description="Whether to simulate the plan, for when each peak is reached. Everything "
+            "else follows from the order of its ranks alone, and is the same without."
+        ),
+    ] = True
 
 
 class EstimateRequest(PlanRequest, kw_only=True, frozen=True, forbid_unknown_fields=True):

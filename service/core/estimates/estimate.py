@@ -17,7 +17,7 @@ from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.memory.live import LiveActivations, live_activations
 from service.core.plans import statements
-from service.core.plans.plan import Statement
+from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import plan_family
 from service.core.schedules.bubble import Bubble, measure_bubble
 from service.core.schedules.cadence import Cadence
@@ -113,7 +113,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     queues = timeline.mode is TransferMode.LINK
     path = find_critical_path(timeline)
     effects, counts_left_out = counts
-    live = plan_live_activations(simulated)
+    live = plan_live_activations(resolved, timeline.program)
     update = plan_family(resolved.plan).update
     return Estimate(
         simulated=simulated,
@@ -128,7 +128,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
         slack=measure_slack(timeline),
         sensitivity=None if queues else measure_sensitivity(timeline, path),
         other_microbatch_counts=effects,
-        assumptions=memory_assumptions(simulated, live),
+        assumptions=memory_assumptions(resolved, live),
         not_represented=(
             *cadence_left_out(simulated, cadence),
             statements.SENSITIVITY if queues else statements.PATH_LINKS,
@@ -189,16 +189,17 @@ def _counts_left_out(detail: str) -> tuple[Statement, ...]:
     return (Statement("other_microbatch_counts", detail),)
 
 
-def plan_live_activations(simulated: SimulatedPlan) -> tuple[LiveActivations, ...]:
-    """Live activations of each pipeline rank, in bytes too where every stage's are known."""
-    deltas = activation_deltas(simulated.resolved)
-    return live_activations(
-        simulated.timeline.program, deltas, recomputing=recomputing_stages(simulated.resolved)
-    )
+def plan_live_activations(resolved: ResolvedPlan, program: Program) -> tuple[LiveActivations, ...]:
+    """Live activations of each pipeline rank, in bytes too where every stage's are known.
+
+    They follow from the order of the plan's program alone.
+    """
+    deltas = activation_deltas(resolved)
+    return live_activations(program, deltas, recomputing=recomputing_stages(resolved))
 
 
 def memory_assumptions(
-    simulated: SimulatedPlan, live: Sequence[LiveActivations]
+    resolved: ResolvedPlan, live: Sequence[LiveActivations]
 ) -> tuple[Statement, ...]:
     """Where live activations alone are more than a device holds; says nothing where they are less.
 
@@ -206,7 +207,7 @@ def memory_assumptions(
     """
     above = [
         (one.rank, one.peak_bytes, memory)
-        for one, memory in zip(live, simulated.resolved.memory_bytes, strict=True)
+        for one, memory in zip(live, resolved.memory_bytes, strict=True)
         if one.peak_bytes is not None and memory is not None and one.peak_bytes > memory
     ]
     if not above:

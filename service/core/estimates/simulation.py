@@ -23,7 +23,15 @@ from service.core.schedules.transfers import TransferMode, Transfers
 from service.core.schedules.zb_auto import BY_HAND
 from service.core.topology.cluster import Link
 
-__all__ = ["SimulatedPlan", "represented", "simulate_plan", "simulate_plans", "turns_on_links"]
+__all__ = [
+    "SimulatedPlan",
+    "plan_program",
+    "represented",
+    "represented_of_order",
+    "simulate_plan",
+    "simulate_plans",
+    "turns_on_links",
+]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -67,7 +75,7 @@ def simulate_plans(
     of_program: dict[Program, list[int]] = {}
     for index, one in enumerate(resolved):
         try:
-            of_program.setdefault(_program(one), []).append(index)
+            of_program.setdefault(plan_program(one), []).append(index)
         except InvalidInput as error:
             outcomes[index] = error
     for program, members in of_program.items():
@@ -102,7 +110,11 @@ def _timelines(
     ]
 
 
-def _program(resolved: ResolvedPlan) -> Program:
+def plan_program(resolved: ResolvedPlan) -> Program:
+    """Build (or find) the order of a plan, without simulating it.
+
+    Raises `InvalidInput` for a schedule that is not legal with these counts.
+    """
     if not plan_family(resolved.plan).follows_costs:
         return _build(resolved)
     edges = tuple(boundary.edge for boundary in resolved.boundaries)
@@ -184,20 +196,25 @@ def _recompute_mode(resolved: ResolvedPlan) -> RecomputeMode:
     return RecomputeMode.AFTER_GRADIENT
 
 
-def represented(simulated: SimulatedPlan) -> tuple[Statement, ...]:
-    """The operations and resources that the numbers of a simulated plan include."""
+def represented_of_order(resolved: ResolvedPlan, program: Program) -> Statement:
+    """The operations that whatever follows from the order of a plan includes."""
     names = ["forward"]
-    if simulated.has_backward:
-        if simulated.timeline.program.recompute is not RecomputeMode.NONE:
+    if has_backward(resolved.plan):
+        if program.recompute is not RecomputeMode.NONE:
             names.append("recompute")
         names.append("backward")
-    kinds = operation_kinds(simulated.timeline.program)
+    kinds = operation_kinds(program)
     how = "one after another"
     if OpKind.BACKWARD_INPUT in kinds:
         how += ", backwards in two halves where the schedule splits them"
     if OpKind.FORWARD_BACKWARD in kinds:
         how += ", fused pairs as one"
     operations = f"{', '.join(names)} of every microbatch on every stage, {how}"
+    return Statement("operations", f"{operations} in the order of {program.schedule}")
+
+
+def represented(simulated: SimulatedPlan) -> tuple[Statement, ...]:
+    """The operations and resources that the numbers of a simulated plan include."""
     transfers = {
         TransferMode.LATENCY: (
             "each boundary's transfer delays its consumer by its latency and holds nobody"
@@ -211,9 +228,7 @@ def represented(simulated: SimulatedPlan) -> tuple[Statement, ...]:
         ),
     }[simulated.timeline.mode]
     return (
-        Statement(
-            "operations", f"{operations} in the order of {simulated.timeline.program.schedule}"
-        ),
+        represented_of_order(simulated.resolved, simulated.timeline.program),
         Statement("devices", "each rank runs one operation at a time"),
         Statement("transfers", transfers),
     )

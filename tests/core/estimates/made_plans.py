@@ -1,12 +1,14 @@
 """Small plans made for the tests of estimates."""
 
-from service.core.estimates.simulation import SimulatedPlan, simulate_plan
+from service.core.estimates.estimate import plan_live_activations
+from service.core.estimates.simulation import SimulatedPlan, plan_program, simulate_plan
+from service.core.memory.live import LiveActivations
 from service.core.plans.plan import Degrees, GivenStage, Placement, Plan, Schedule, Workload
 from service.core.plans.resolve import resolve
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.cluster import Cluster
 
-__all__ = ["given_plan", "simulated"]
+__all__ = ["given_plan", "live_of", "simulated"]
 
 
 def given_plan(
@@ -41,3 +43,9 @@ def given_plan(
 def simulated(plan: Plan, cluster: Cluster | None = None) -> SimulatedPlan:
     """The plan resolved and simulated."""
     return simulate_plan(resolve(plan, cluster=cluster))
+
+
+def live_of(plan: Plan) -> tuple[LiveActivations, ...]:
+    """Live activations of the plan's order, which is not simulated."""
+    resolved = resolve(plan)
+    return plan_live_activations(resolved, plan_program(resolved))

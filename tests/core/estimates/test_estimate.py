@@ -10,7 +10,7 @@ import pytest
 from service.core.amounts import largest
 from service.core.errors import WorkBudgetExceeded
 from service.core.estimates.bounds import iteration_lower_bounds
-from service.core.estimates.estimate import estimate_plan, plan_live_activations
+from service.core.estimates.estimate import estimate_plan
 from service.core.estimates.iteration import iteration_picoseconds, throughput
 from service.core.estimates.simulation import simulate_plan
 from service.core.estimates.work import INLINE_WORK_BUDGET, Work, check_batch, check_work, work_of
@@ -23,7 +23,7 @@ from service.core.topology.expand import expand
 from service.core.topology.spec import ClusterSpec
 from service.core.units import exact_seconds, to_picoseconds, to_seconds
 from service.formats.documents.topology import TopologyDocument, to_core
-from tests.core.estimates.made_plans import given_plan, simulated
+from tests.core.estimates.made_plans import given_plan, live_of, simulated
 
 
 def cluster_spec(document: object) -> ClusterSpec:
@@ -167,10 +167,10 @@ def test_a_steady_state_that_is_absent_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_bytes_of_activations_need_every_stage() -> None:
     known = [GivenStage(0.1, 0.1, activation_bytes=100), GivenStage(0.1, 0.1, activation_bytes=7)]
-    live = plan_live_activations(simulated(given_plan(known)))
+    live = live_of(given_plan(known))
     assert [rank.peak_bytes for rank in live] == [200, 7]
     partly = [known[0], GivenStage(0.1, 0.1)]
-    live = plan_live_activations(simulated(given_plan(partly)))
+    live = live_of(given_plan(partly))
     assert [rank.peak_bytes for rank in live] == [None, None]
 
 

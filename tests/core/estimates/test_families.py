@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from service.core.estimates.bounds import boundary_transfers, iteration_lower_bounds
-from service.core.estimates.estimate import Estimate, estimate_plan, plan_live_activations
+from service.core.estimates.estimate import Estimate, estimate_plan
 from service.core.estimates.iteration import throughput
 from service.core.estimates.simulation import SimulatedPlan, simulate_plan
 from service.core.estimates.work import work_of
@@ -26,6 +26,7 @@ from service.core.plans.resolve import resolve
 from service.core.schedules.catalogue import SCHEDULES
 from service.core.schedules.no_steady import NoSteady
 from service.core.schedules.program import PairMode
+from tests.core.estimates.made_plans import live_of
 from tests.core.plans.worlds import cluster
 from tests.core.schedules.reference_orders import shapes_of
 
@@ -260,7 +261,7 @@ def test_deltas_decide_the_peak_of_bytes() -> None:
             for delta in deltas
         )
         plan = Plan(Degrees(2), Workload(4), Schedule("zb_h1"), stages)
-        return [rank.peak_bytes for rank in plan_live_activations(simulated(plan))]
+        return [rank.peak_bytes for rank in live_of(plan)]
 
     at_input, at_weight = ActivationChange(10, -10, 0), ActivationChange(10, 0, -10)
     assert peaks(at_weight, at_weight) == peaks(None, None, size=10) == [20, 20]
@@ -282,7 +283,7 @@ def test_a_recomputation_adds_its_bytes_until_the_backward() -> None:
         )
         other = replace(stage, recompute_seconds=None, recomputed_activation_bytes=None)
         plan = Plan(Degrees(2), Workload(4), Schedule("1f1b"), (stage, other))
-        return plan_live_activations(simulated(plan))
+        return live_of(plan)
 
     first, last = live(100)
     assert (first.peak_activations, first.peak_recomputed, first.peak_bytes) == (2, 1, 120)
@@ -333,8 +334,8 @@ def test_zb_auto_keeps_its_limit_while_it_recomputes(limit: int) -> None:
                 )
             )
         schedule = Schedule("zb_auto", memory_limit_activations=limit)
-        found = simulated(Plan(Degrees(3), Workload(6), schedule, tuple(stages)))
-        for one, unit in zip(plan_live_activations(found), units, strict=True):
+        found = live_of(Plan(Degrees(3), Workload(6), schedule, tuple(stages)))
+        for one, unit in zip(found, units, strict=True):
             assert one.peak_bytes is not None
             assert one.peak_bytes <= limit * unit
 
