@@ -10,7 +10,7 @@ from service.core.errors import InvalidInput
 from service.core.estimates.activations import activation_deltas
 from service.core.estimates.links import plan_links
 from service.core.estimates.order_costs import order_costs
-from service.core.estimates.work import link_work
+from service.core.estimates.work import check_link_work, link_work
 from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import has_backward, pair_mode, plan_family, plan_shape
 from service.core.schedules.build import build_program
@@ -94,8 +94,8 @@ def _timelines(
 ) -> list[SimulatedPlan | InvalidInput]:
     try:
         charged = [_charged(one) for one in resolved]
-        for transfers, _ in charged:
-            link_work(transfers, program, replays=replays).check()
+        for one, (transfers, _) in zip(resolved, charged, strict=True):
+            check_link_work(one.plan, transfers, program, replays=replays)
         times = [_stage_times(one) for one in resolved]
         cases = [(time, transfers) for time, (transfers, _) in zip(times, charged, strict=True)]
         timelines = simulate_together(program, cases)

@@ -21,6 +21,7 @@ __all__ = [
     "INLINE_WORK_BUDGET",
     "Work",
     "check_batch",
+    "check_link_work",
     "check_work",
     "link_work",
     "work_of",
@@ -167,36 +168,62 @@ def check_work(plan: Plan, *, replays: int = 0, budget: int = INLINE_WORK_BUDGET
 
     Raises `WorkBudgetExceeded` with how many microbatches would be, where a number would.
     """
-    work = work_of(plan, replays=replays)
+    return _check(plan, work_of(plan, replays=replays), replays, budget)
+
+
+def check_link_work(
+    plan: Plan,
+    transfers: Transfers,
+    program: Program,
+    *,
+    replays: int = 0,
+    budget: int = INLINE_WORK_BUDGET,
+) -> None:
+    """The same once it is known who uses which link: with the turns of messages on links."""
+    turns = link_work(transfers, program, replays=replays).turns
+    _check(plan, replace(work_of(plan, replays=replays), turns=turns), replays, budget)
+
+
+def _check(plan: Plan, work: Work, replays: int, budget: int) -> Work:
     try:
         work.check(budget)
     except WorkBudgetExceeded as exceeded:
         (fault,) = exceeded.faults
-        raise WorkBudgetExceeded([_with_remedy(fault, plan, replays, budget)]) from exceeded
+        raise WorkBudgetExceeded(
+            [_with_remedy(fault, plan, work.turns, replays, budget)]
+        ) from exceeded
     return work
 
 
-def _with_remedy(fault: Fault, plan: Plan, replays: int, budget: int) -> Fault:
+def _with_remedy(fault: Fault, plan: Plan, turns: int, replays: int, budget: int) -> Fault:
     """The fault with what would fit: fewer microbatches, or a shorter order where it counts."""
     if plan.schedule.order is not None:
         words = sum(text.count(" ") + 1 for text in plan.schedule.order)
         detail = f"an order of {words} operations: {fault.detail}"
         return Fault(fault.code, ("schedule", "order"), detail)
-    most = _most_microbatches(plan, replays, budget)
+    most = _most_microbatches(plan, turns, replays, budget)
     if most is None:
         return fault
     fits = f"{most} {'microbatch fits' if most == 1 else 'microbatches fit'}"
+    if _queues(plan) and not turns:
+        fits += ", fewer where their messages have many turns on links"
     return Fault(fault.code, fault.path, f"{fault.detail}; {fits}")
 
 
-def _most_microbatches(plan: Plan, replays: int, budget: int) -> int | None:
-    """The most that fit the budget and the schedule; None when there is none, or it lies far."""
+def _most_microbatches(plan: Plan, turns: int, replays: int, budget: int) -> int | None:
+    """The most that fit the budget and the schedule; None when there is none, or it lies far.
+
+    Those of the plan take so many `turns` on links, each as many.
+    """
+    count = plan.workload.microbatches
 
     def with_microbatches(number: int) -> Plan:
         return replace(plan, workload=replace(plan.workload, microbatches=number))
 
     def total(number: int) -> int:
-        return work_of(with_microbatches(number), replays=replays).total
+        return work_of(with_microbatches(number), replays=replays).total - (
+            -turns * number // count
+        )
 
     family = plan_family(plan)
     fitting = bisect_right(range(1, plan.workload.microbatches), budget, key=total)
@@ -239,8 +266,7 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
     tried = family.passes + _HANDMADE_RUNS * bool(family.follows_costs and listed)
     replicas = degrees.tensor * degrees.context * degrees.data
     pairs = (stages - 1) * family.directions * replicas
-    queues = plan.topology is not None and plan.schedule.transfer_mode in (None, TransferMode.LINK)
-    link_runs = _LINK_RUN_COST * (_LINK_RUNS + replays) if queues else 0
+    link_runs = _LINK_RUN_COST * (_LINK_RUNS + replays) if _queues(plan) else 0
     return Work(
         operations=operations,
         runs=_RUNS + replays + tried + link_runs,
@@ -252,6 +278,11 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
         listed=sum(listed),
         priced=0 if plan.topology is None else 2 * pairs * _message_sizes(plan),
     )
+
+
+def _queues(plan: Plan) -> bool:
+    """Whether its transfers may queue on links."""
+    return plan.topology is not None and plan.schedule.transfer_mode in (None, TransferMode.LINK)
 
 
 def link_work(transfers: Transfers, program: Program, *, replays: int = 0) -> Work:

@@ -1,6 +1,7 @@
 """Plans on a cluster in every transfer mode: bounds, what occupies links, what answers say."""
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -14,6 +15,7 @@ from service.core.estimates.estimate import Estimate, estimate_plan
 from service.core.estimates.links import plan_links
 from service.core.estimates.simulation import SimulatedPlan, represented, simulate_plan
 from service.core.estimates.transfers import transfer_exposure
+from service.core.estimates.work import check_work
 from service.core.plans.check import check_plan
 from service.core.plans.plan import (
     Degrees,
@@ -388,6 +390,32 @@ def test_links_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.core.estimates.work.LINK_VISITS", Fraction(1, 10**8))
     with pytest.raises(WorkBudgetExceeded, match="turns of messages on links"):
         simulate_plan(resolved)
+
+
+def test_the_microbatches_that_fit_with_their_turns_on_links_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("service.core.estimates.work.LINK_VISITS", Fraction(1, 10**4))
+    stages = [GivenStage(1e-3, 2e-3, boundary_bytes=MEGA), GivenStage(1e-3, 2e-3)]
+
+    def plan(microbatches: int) -> Plan:
+        return plan_on(["d0", "d1"], stages, microbatches)
+
+    world = star(2, 2e9)
+    check_work(plan(400))  # the turns alone are too many
+    with pytest.raises(WorkBudgetExceeded, match="turns of messages on links") as refused:
+        simulate_plan(resolve(plan(400), cluster=world))
+    (fault,) = refused.value.faults
+    found = re.search(r"; (\d+) microbatches fit$", fault.detail)
+    assert found is not None
+    most = int(found[1])
+    assert 1 < most < 400
+    simulate_plan(resolve(plan(most), cluster=world))
+    with pytest.raises(WorkBudgetExceeded):
+        simulate_plan(resolve(plan(most + 1), cluster=world))
+    # Before anyone knows who uses which link a number is no promise, and says so.
+    with pytest.raises(WorkBudgetExceeded, match="microbatches fit, fewer where their messages"):
+        check_work(plan(10**8))
 
 
 def test_occupied_times_are_rounded_up_and_keep_to_the_bounds() -> None:
