@@ -86,26 +86,44 @@ def needs_of(
     directions = len(stage_ranks)
 
     needs = [
-        _need(-1, before.ravel(), after.ravel(), gradient=False, crosses=False)
+        _need(-1, before.ravel(), after.ravel(), gradient=False, crosses=False, all_there=False)
         for before, after in ((forward, gives), (forward, again), (again, gives), (half, weight))
     ]
+    # Looked at once for all stages, not edge by edge: mostly none is missing.
+    all_forward, all_back = (int(ends.min(initial=0)) >= 0 for ends in (forward, takes))
+    all_back &= int(gives.min(initial=0)) >= 0
     for index, edge in enumerate(edges):
         ranks, every = stage_ranks[edge.direction], slice(edge.direction, None, directions)
         crosses = bool(ranks[edge.source] != ranks[edge.target])
-        for gradient, before, after in (
-            (False, forward[edge.source, every], forward[edge.target, every]),
-            (True, gives[edge.target, every], takes[edge.source, every]),
+        for gradient, all_there, before, after in (
+            (False, all_forward, forward[edge.source, every], forward[edge.target, every]),
+            (True, all_back, gives[edge.target, every], takes[edge.source, every]),
         ):
             if edge.gradient or not gradient:
-                needs.append(_need(index, before, after, gradient=gradient, crosses=crosses))
+                needs.append(
+                    _need(
+                        index,
+                        before,
+                        after,
+                        gradient=gradient,
+                        crosses=crosses,
+                        all_there=all_there,
+                    )
+                )
     return [need for need in needs if len(need.before)]
 
 
 def _need(
-    edge: int, before: Int64Array, after: Int64Array, *, gradient: bool, crosses: bool
+    edge: int,
+    before: Int64Array,
+    after: Int64Array,
+    *,
+    gradient: bool,
+    crosses: bool,
+    all_there: bool,
 ) -> Need:
-    there = (before >= 0) & (after >= 0)
-    if not there.all():
+    if not all_there:
+        there = (before >= 0) & (after >= 0)
         before, after = before[there], after[there]
     return Need(edge, gradient, crosses, before, after)
 

@@ -125,16 +125,19 @@ def sort_needs(
         offsets[at(after[i]) + at(1)] += 1
     for operation in range(1, len(offsets)):
         offsets[operation] += offsets[operation - 1]
-    slot = offsets[:-1].copy()
+    # Each is moved on while its needs are placed, up to where the next one began.
     for group in range(len(group_edge)):
         edge, goes_back = group_edge[group], group_gradient[group]
         for i in range(group_offsets[group], group_offsets[group + 1]):
             needs = at(after[i])
-            place = at(slot[needs])
-            slot[needs] += 1
+            place = at(offsets[needs])
+            offsets[needs] += 1
             sorted_before[place] = before[i]
             edges[place] = edge
             gradient[place] = goes_back
+    for operation in range(len(offsets) - 1, 0, -1):
+        offsets[operation] = offsets[operation - 1]
+    offsets[0] = 0
 
 
 @njit(
