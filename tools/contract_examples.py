@@ -36,7 +36,11 @@ NAMES = {
     "profiles": "gpt-24-blocks-h100",
     "plans": "equal-stages-1f1b",
 }
-IMPORTED = {"import_profile": "two-layers", "import_topology": "two-hosts"}
+IMPORTED = {
+    "import_model": "small-decoder",
+    "import_profile": "two-layers",
+    "import_topology": "two-hosts",
+}
 # What no two services have in common, and what is shown instead.
 _VOLATILE = {
     "created_at": "2026-01-02T03:04:05Z",

@@ -1,28 +1,24 @@
 """Profiles: the document routes and the import of profiles made by other tools."""
 
-import hashlib
 from typing import Any
 
-import msgspec
 from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 
 from service.api.documents import DocumentName, document_router, required_name
+from service.api.imports import MAX_IMPORT_BYTES, respond_to_import
 from service.api.injection import InjectedServices
 from service.api.schemas.imports import ImportAnswer, ProfileImportFields, import_answer
-from service.app.documents import Change
-from service.app.idempotency import Answer, Record
-from service.app.imports import Imported, ProfileFile, import_profile
+from service.app.idempotency import Record
+from service.app.imports import Imported, ImportFile, import_profile
 from service.app.ports import DocumentKind
 from service.formats.documents.fields import or_none
 from service.formats.profile_reading import Stated
 from service.web.forms import read_form
-from service.web.idempotency import IDEMPOTENT, respond_once
+from service.web.idempotency import IDEMPOTENT
 from service.web.openapi import EXAMPLE, MULTIPART
 
-__all__ = ["MAX_IMPORT_BYTES", "profiles"]
-
-MAX_IMPORT_BYTES = 16 * 2**20
+__all__ = ["profiles"]
 
 _EXAMPLE_IMPORT = {
     "file": (
@@ -62,7 +58,7 @@ async def import_file(
         device=or_none(fields.device),
         precision=or_none(fields.precision),
     )
-    file = ProfileFile(content, stated, or_none(fields.format))
+    file = ImportFile(content, stated, or_none(fields.format))
 
     async def create(record: Record[Imported]) -> Imported:
         return await import_profile(
@@ -74,20 +70,7 @@ async def import_file(
             record=record,
         )
 
-    # Forms of equal parts differ in their boundaries, so the parts are what is asked for.
-    asked = (await services.executor.run(_digest, content), fields)
-    return await respond_once(request, services, asked, create, _imported_answer)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _imported_answer(imported: Imported) -> Answer:
-    made = (imported.model, imported.profile)
-    stored = [part.stored for part in made if part is not None and part.stored is not None]
-    is_new = any(part.change is not Change.UNCHANGED for part in stored)
-    return Answer(201 if is_new else 200, {}, msgspec.json.encode(import_answer(imported)))
+    return await respond_to_import(request, services, content, fields, create, import_answer)
 
 
 profiles = document_router(DocumentKind.PROFILE, "gpt-24-blocks-h100", [import_file])

@@ -8,6 +8,7 @@ from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 
 from service.api.documents import DocumentName, required_name
+from service.api.imports import MAX_IMPORT_BYTES
 from service.api.injection import InjectedServices
 from service.api.schemas.topology_imports import (
     TopologyImportAnswer,
@@ -28,9 +29,8 @@ from service.web.forms import SentFile, read_files_form
 from service.web.idempotency import IDEMPOTENT, respond_once
 from service.web.openapi import EXAMPLE, FILES, MULTIPART
 
-__all__ = ["MAX_IMPORT_BYTES", "MAX_IMPORT_FILES", "import_files"]
+__all__ = ["MAX_IMPORT_FILES", "import_files"]
 
-MAX_IMPORT_BYTES = 16 * 2**20
 MAX_IMPORT_FILES = 16
 
 _EXAMPLE_HOST = """<system version="1">

@@ -22,9 +22,10 @@ from service.cli.tokens import tokens
 from service.settings import is_loopback
 
 if TYPE_CHECKING:
-    from service.app.imports import ProfileFile
+    from service.app.imports import ImportFile
     from service.app.pricing import PlanQuestion, Priced
     from service.app.services import Services
+    from service.formats.profile_reading import Stated
 
 __all__ = ["main"]
 
@@ -130,7 +131,7 @@ def import_(
     dry_run: bool,
 ) -> None:
     """Import FILE, a profile that another tool wrote, and its model where it holds one."""
-    from service.app.imports import ProfileFile
+    from service.app.imports import ImportFile
     from service.app.references import NAME_RULE, parse_name
     from service.formats.profile_reading import Stated
 
@@ -139,7 +140,7 @@ def import_(
         if parse_name(value) is None:
             raise click.ClickException(f"{option} is {NAME_RULE}; got {value!r}")
     stated = Stated(microbatch_size=microbatch_size, device=device, precision=precision)
-    profile = ProfileFile(file.read_bytes(), stated)
+    profile = ImportFile(file.read_bytes(), stated)
     settings = migrated_settings()
     use = partial(_import, profile=profile, name=name, model_name=model_name, dry_run=dry_run)
     click.echo(with_services(settings, use))
@@ -247,9 +248,15 @@ def _tables(priced: "Priced", title: str) -> str:
 
 
 async def _import(
-    services: "Services", *, profile: "ProfileFile", name: str, model_name: str, dry_run: bool
+    services: "Services",
+    *,
+    profile: "ImportFile[Stated]",
+    name: str,
+    model_name: str,
+    dry_run: bool,
 ) -> str:
     from service.app.imports import import_profile
+    from service.app.references import singular
 
     imported = await import_profile(
         services, profile, profile_name=name, model_name=model_name, dry_run=dry_run
@@ -262,9 +269,8 @@ async def _import(
     ):
         if entries:
             lines += ["", f"{heading}:", *(f"  - {entry}" for entry in entries)]
-    for noun, document in (("model", imported.model), ("profile", imported.profile)):
-        if document is None:
-            continue
+    for kind, document in imported.documents.items():
+        noun = singular(kind)
         if document.stored is None:
             lines.append(f"Nothing stored: {noun} {document.name} was only read.")
         else:

@@ -41,10 +41,6 @@ INLINE_PLAN = {
     "schedule": {"kind": "1f1b"},
     "workload": {"microbatches": 3},
 }
-GRAPH = (
-    b"node1 -- Conv2d(3, 64) -- forward_compute_time=2.000, backward_compute_time=4.000, "
-    b"activation_size=2048.0, parameter_size=400.000\n"
-)
 
 
 @dataclass(frozen=True)
@@ -74,8 +70,9 @@ class Call:
                 texts = self.handler.opt[EXAMPLE]["files"]
                 sent = [("files", ("file.txt", text.encode())) for text in texts]
                 return await http.request(self.method, url, files=sent)
-            files = {"file": ("graph.txt", GRAPH)}
-            return await http.request(self.method, url, files=files, data={"microbatch_size": "1"})
+            fields = dict(self.handler.opt[EXAMPLE])
+            files = {"file": ("file.txt", fields.pop("file").encode())}
+            return await http.request(self.method, url, files=files, data=fields)
         if self.handler.parsed_data_field is None:
             return await http.request(self.method, url)
         body = replaced(json.dumps(self.handler.opt[EXAMPLE]), renamed or {})

@@ -208,6 +208,7 @@ def test_what_each_operation_needs(app: Litestar) -> None:
         "get_readiness",
     }
     assert needed[Scope.WRITE] == {
+        "import_model",
         "import_profile",
         "import_topology",
         *(f"put_{noun}" for noun in nouns),

@@ -5,18 +5,29 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.app.imports import Imported, ImportedDocument
+from service.app.model_formats import MODEL_FORMATS
+from service.app.ports import DocumentKind
 from service.app.profile_formats import PROFILE_FORMATS
+from service.core.models.dtypes import DType
 
 __all__ = [
     "ImportAnswer",
+    "ImportReport",
     "ImportedPart",
     "LeftOutLine",
+    "ModelImportAnswer",
+    "ModelImportFields",
     "ProfileImportFields",
     "import_answer",
     "imported_part",
+    "model_import_answer",
 ]
 
 _Words = Annotated[str, Meta(min_length=1, max_length=127, pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)")]
+
+
+_PROFILE_FORMAT_NAMES = tuple(each.name for each in PROFILE_FORMATS)
+_MODEL_FORMAT_NAMES = tuple(each.name for each in MODEL_FORMATS)
 
 
 class ProfileImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +48,7 @@ class ProfileImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     ) = UNSET
     format: (
         Annotated[
-            Literal[PROFILE_FORMATS],  # type: ignore[valid-type]
+            Literal[_PROFILE_FORMAT_NAMES],  # type: ignore[valid-type]
             Meta(description="The file's format; recognised by its content when absent."),
         ]
         | UnsetType
@@ -56,6 +67,30 @@ class ProfileImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fiel
             Meta(
                 pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)",
                 description="Name of the model that is made; the profile's name when absent.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    dry_run: Annotated[bool, Meta(description="Read and check only; store nothing.")] = False
+
+
+class ModelImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """The fields of the form beside the part `file`."""
+
+    format: (
+        Annotated[
+            Literal[_MODEL_FORMAT_NAMES],  # type: ignore[valid-type]
+            Meta(description="The file's format; recognised by its content when absent."),
+        ]
+        | UnsetType
+    ) = UNSET
+    dtype: (
+        Annotated[
+            DType,
+            Meta(
+                description="Type of the weights in training, where the file does not say it or "
+                "it is to be another.",
+                examples=["bf16"],
             ),
         ]
         | UnsetType
@@ -85,14 +120,19 @@ class ImportedPart(Struct, kw_only=True, frozen=True):
     ) = UNSET
 
 
-class ImportAnswer(Struct, kw_only=True, frozen=True):
-    """What was read, assumed and left out, and the documents made of it."""
+class ImportReport(Struct, kw_only=True, frozen=True):
+    """What was read, assumed and left out."""
 
     format: Annotated[str, Meta(description="The format the file was read as")]
     dry_run: bool
     read: Annotated[dict[str, Any], Meta(description="What was read, in a few numbers")]
     assumptions: Annotated[list[str], Meta(description="What the file can't say, in sentences")]
     left_out: list[LeftOutLine]
+
+
+class ImportAnswer(ImportReport, kw_only=True, frozen=True):
+    """What was read, assumed and left out, and the documents made of it."""
+
     model: (
         Annotated[ImportedPart, Meta(description="Absent where the file holds costs alone")]
         | UnsetType
@@ -100,17 +140,37 @@ class ImportAnswer(Struct, kw_only=True, frozen=True):
     profile: ImportedPart
 
 
+class ModelImportAnswer(ImportReport, kw_only=True, frozen=True):
+    """What was read, assumed and left out, and the documents made of it."""
+
+    model: ImportedPart
+
+
 def import_answer(imported: Imported) -> ImportAnswer:
-    """An import as it goes over the wire."""
+    """An import of a profile as it goes over the wire."""
+    model = imported.documents.get(DocumentKind.MODEL)
     return ImportAnswer(
-        format=imported.format,
-        dry_run=imported.profile.stored is None,
-        read=dict(imported.facts),
-        assumptions=list(imported.assumptions),
-        left_out=[LeftOutLine(line=item.line, detail=item.detail) for item in imported.left_out],
-        model=UNSET if imported.model is None else imported_part(imported.model),
-        profile=imported_part(imported.profile),
+        **_report(imported),
+        model=UNSET if model is None else imported_part(model),
+        profile=imported_part(imported.documents[DocumentKind.PROFILE]),
     )
+
+
+def model_import_answer(imported: Imported) -> ModelImportAnswer:
+    """An import of a model as it goes over the wire."""
+    return ModelImportAnswer(
+        **_report(imported), model=imported_part(imported.documents[DocumentKind.MODEL])
+    )
+
+
+def _report(imported: Imported) -> dict[str, Any]:
+    return {
+        "format": imported.format,
+        "dry_run": all(each.stored is None for each in imported.documents.values()),
+        "read": dict(imported.facts),
+        "assumptions": list(imported.assumptions),
+        "left_out": [LeftOutLine(line=item.line, detail=item.detail) for item in imported.left_out],
+    }
 
 
 def imported_part(made: ImportedDocument) -> ImportedPart:

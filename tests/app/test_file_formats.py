@@ -1,13 +1,10 @@
-"""Which format a file of costs is in, and what is asked of the caller beside it."""
+"""Which format a file is in, and what is asked of the caller beside it."""
 
 import pytest
 
-from service.app.profile_formats import (
-    PROFILE_FORMATS,
-    ProfileFormat,
-    profile_format,
-    read_profile,
-)
+from service.app.file_formats import FileFormat, choose_format, read_file
+from service.app.model_formats import MODEL_FORMATS
+from service.app.profile_formats import PROFILE_FORMATS
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.formats.documents.profile import MeasurementDocument, ProfileDocument
 from service.formats.profile_reading import ProfileReading, Stated
@@ -32,13 +29,17 @@ def read_as_told(content: bytes, stated: Stated) -> ProfileReading:
     return ProfileReading(profile=ProfileDocument(measurements=[row]), model=None, facts={})
 
 
-TOLD = ProfileFormat("told", lambda _: True, read_as_told, needs={"microbatch_size": 1})
+TOLD: FileFormat[Stated, ProfileReading] = FileFormat(
+    "told", lambda _: True, read_as_told, needs={"microbatch_size": 1}
+)
 
 
 def test_a_file_is_read_in_the_format_of_its_content_or_in_the_one_named() -> None:
-    assert profile_format(GRAPH, None).name == "pipedream"
-    for name in PROFILE_FORMATS:
-        assert profile_format(b"", name).name == name
+    assert choose_format(PROFILE_FORMATS, GRAPH, None).name == "pipedream"
+    for each in PROFILE_FORMATS:
+        assert choose_format(PROFILE_FORMATS, b"", each.name) is each
+    for other in MODEL_FORMATS:
+        assert choose_format(MODEL_FORMATS, b"", other.name) is other
 
 
 @pytest.mark.parametrize(
@@ -51,29 +52,30 @@ def test_a_file_is_read_in_the_format_of_its_content_or_in_the_one_named() -> No
 def test_what_is_in_no_format_is_told_which_there_are(
     content: bytes, name: str | None, fault: object
 ) -> None:
-    assert refusals(lambda: profile_format(content, name)) == [fault]
-    assert ", ".join(PROFILE_FORMATS) in refusal_text(lambda: profile_format(content, name))
+    assert refusals(lambda: choose_format(PROFILE_FORMATS, content, name)) == [fault]
+    known = ", ".join(each.name for each in PROFILE_FORMATS)
+    assert known in refusal_text(lambda: choose_format(PROFILE_FORMATS, content, name))
 
 
 def test_what_a_format_needs_is_asked_for_together_with_the_faults_of_the_file() -> None:
-    reading = read_profile(TOLD, b"0.5", Stated(microbatch_size=3))
+    reading = read_file(TOLD, b"0.5", Stated(microbatch_size=3))
     assert [m.microbatch_size for m in reading.profile.measurements] == [3]
     missing = (FaultCode.MISSING_FIELD, ("microbatch_size",))
     broken = (FaultCode.UNREADABLE, ("file", "line", 1))
-    assert refusals(lambda: read_profile(TOLD, b"0.5", Stated())) == [missing]
-    assert refusals(lambda: read_profile(TOLD, b"fast", Stated())) == [missing, broken]
+    assert refusals(lambda: read_file(TOLD, b"0.5", Stated())) == [missing]
+    assert refusals(lambda: read_file(TOLD, b"fast", Stated())) == [missing, broken]
 
 
 def test_an_option_that_a_format_does_not_take_is_refused_rather_than_ignored() -> None:
     stated = Stated(microbatch_size=3, device="H100")
-    assert refusals(lambda: read_profile(TOLD, b"0.5", stated)) == [
+    assert refusals(lambda: read_file(TOLD, b"0.5", stated)) == [
         (FaultCode.NOT_SUPPORTED, ("device",))
     ]
 
 
 def test_a_fault_of_an_option_stays_with_the_option() -> None:
     stated = Stated(microbatch_size=1, device="\0")
-    pipedream = profile_format(GRAPH, None)
-    assert refusals(lambda: read_profile(pipedream, GRAPH, stated)) == [
+    pipedream = choose_format(PROFILE_FORMATS, GRAPH, None)
+    assert refusals(lambda: read_file(pipedream, GRAPH, stated)) == [
         (FaultCode.OUT_OF_RANGE, ("device",))
     ]

@@ -1,0 +1,83 @@
+"""Formats of files, each one row: how it is recognised and read, and what is stated beside it."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+from service.core.errors import Fault, FaultCode, InvalidInput
+
+__all__ = ["FileFormat", "choose_format", "read_file"]
+
+S = TypeVar("S", bound=Any)  # a dataclass of options, None where nothing is stated
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat(Generic[S, R]):
+    """One format.
+
+    `needs` holds the options that must be stated, each with a value to read on with when it is
+    absent, so that the faults of the file are told too; `takes` those that may be.
+    """
+
+    name: str
+    recognises: Callable[[bytes], bool]
+    read: Callable[[bytes, S], R]
+    needs: Mapping[str, Any] = field(default_factory=dict)
+    takes: frozenset[str] = frozenset()
+
+
+def choose_format(
+    formats: Sequence[FileFormat[S, R]], content: bytes, name: str | None
+) -> FileFormat[S, R]:
+    """The format of that name, or that of the content. Raises `InvalidInput` when it is none."""
+    known = ", ".join(each.name for each in formats)
+    if name is not None:
+        named = next((each for each in formats if each.name == name), None)
+        if named is None:
+            detail = f"{name!r} is no format that is read here; known are: {known}"
+            raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, ("format",), detail)])
+        return named
+    recognised = next((each for each in formats if each.recognises(content)), None)
+    if recognised is None:
+        detail = f"the file is in no format that is read here; known are: {known}"
+        raise InvalidInput([Fault(FaultCode.UNREADABLE, ("file",), detail)])
+    return recognised
+
+
+def read_file(chosen: FileFormat[S, R], content: bytes, stated: S) -> R:
+    """Read a file in a format.
+
+    Raises `InvalidInput` with every fault: of the file at `("file", "line", n)`, of what is stated
+    at the option.
+    """
+    faults = list(_option_faults(chosen, stated))
+    missing = {option: chosen.needs[option] for option in _missing(chosen, stated)}
+    try:
+        reading = chosen.read(content, replace(stated, **missing))
+    except InvalidInput as error:
+        faults += map(_in_file, error.faults)
+    if faults:
+        raise InvalidInput(faults)
+    return reading
+
+
+def _missing(chosen: FileFormat[S, R], stated: S) -> list[str]:
+    return [option for option in chosen.needs if getattr(stated, option) is None]
+
+
+def _option_faults(chosen: FileFormat[S, R], stated: S) -> Iterator[Fault]:
+    for option in _missing(chosen, stated):
+        detail = f"a {chosen.name} file does not say this: state it"
+        yield Fault(FaultCode.MISSING_FIELD, (option,), detail)
+    for option, value in asdict(stated).items():
+        if value is not None and option not in chosen.takes and option not in chosen.needs:
+            detail = f"has no meaning beside a {chosen.name} file: leave it out"
+            yield Fault(FaultCode.NOT_SUPPORTED, (option,), detail)
+
+
+def _in_file(fault: Fault) -> Fault:
+    """A fault of a line belongs to the file; one of an option stands where the option does."""
+    if fault.path and fault.path[0] != "line":
+        return fault
+    return replace(fault, path=("file", *fault.path))

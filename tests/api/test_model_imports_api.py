@@ -1,0 +1,146 @@
+"""Importing a model that another tool describes, over HTTP."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+CountRows = Callable[[], Awaitable[dict[str, int]]]
+
+CONFIG: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "num_key_value_heads": 2,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 100,
+}
+URL = "/v1/models/small/imports"
+# Embedding and head, three blocks (attention, gated MLP, two norms), the last norm.
+PARAMETERS = 2 * 6400 + 3 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96 + 128) + 64
+
+
+def config_file(**changes: Any) -> dict[str, tuple[str, bytes]]:
+    return {"file": ("config.json", json.dumps({**CONFIG, **changes}, indent=1).encode())}
+
+
+async def test_a_config_becomes_a_model(client: httpx.AsyncClient, count_rows: CountRows) -> None:
+    imported = await client.post(URL, files=config_file())
+    assert imported.status_code == 201, imported.text
+    answer = imported.json()
+    assert (answer["format"], answer["dry_run"]) == ("hugging_face", False)
+    assert answer["read"]["parameters"] == PARAMETERS
+    part = answer["model"]
+    assert (part["name"], part["revision"], part["change"]) == ("small", 1, "created")
+    assert part["summary"] == {"layers": 6, "tensors": 8, "parameters": PARAMETERS}
+    model = (await client.get("/v1/models/small")).json()
+    assert model["digest"] == part["digest"]
+    assert [layer["name"] for layer in model["document"]["layers"]] == [
+        "embedding",
+        "block",
+        "final_norm",
+        "head",
+    ]
+    assert model["document"]["layers"][1]["repeat"] == 3
+
+    before = await count_rows()
+    again = await client.post(URL, files=config_file())
+    assert (again.status_code, again.json()["model"]["change"]) == (200, "unchanged")
+    assert await count_rows() == before
+
+
+async def test_a_dry_run_stores_nothing(client: httpx.AsyncClient, count_rows: CountRows) -> None:
+    before = await count_rows()
+    looked = await client.post(URL, files=config_file(), data={"dry_run": "true", "dtype": "fp32"})
+    assert looked.status_code == 200
+    assert looked.json()["dry_run"]
+    assert "revision" not in looked.json()["model"]
+    assert [item["line"] for item in looked.json()["left_out"]] == [9]  # the file's own type
+    assert await count_rows() == before
+
+
+async def test_a_repeated_key_answers_what_was_answered(
+    client: httpx.AsyncClient, count_rows: CountRows
+) -> None:
+    key = {"Idempotency-Key": "small-once"}
+    first = await client.post(URL, files=config_file(), headers=key)
+    before = await count_rows()
+    again = await client.post(URL, files=config_file(), headers=key)
+    assert (again.status_code, again.content) == (201, first.content)
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert await count_rows() == before
+    other = await client.post(URL, files=config_file(), data={"dtype": "fp32"}, headers=key)
+    assert other.status_code == 422
+    assert other.json()["type"] == "/problems/idempotency-key-reused"
+
+
+async def test_a_model_that_was_imported_is_priced_with_a_profile(
+    client: httpx.AsyncClient,
+) -> None:
+    """Six layers of 1 ms and twice that back, on two stages: 9 ms a microbatch and stage."""
+    assert (await client.post(URL, files=config_file())).status_code == 201
+    rows = [
+        {
+            "layer": layer,
+            "microbatch_size": 1,
+            "sequence_length": 8,
+            "forward_seconds": 0.001,
+            "backward_seconds": 0.002,
+        }
+        for layer in ("embedding", "block.*", "final_norm", "head")
+    ]
+    stored = await client.put("/v1/profiles/small", json={"measurements": rows})
+    assert stored.status_code == 201, stored.text
+    plan = {
+        "costs": {"model": "small", "profile": "small"},
+        "workload": {"microbatches": 4, "microbatch_size": 1, "sequence_length": 8},
+        "partition": {"layers_per_stage": [3, 3]},
+        "schedule": {"kind": "1f1b"},
+    }
+    response = await client.post("/v1/boundary-transfers", json={"plan": plan})
+    assert response.status_code == 200, response.text
+    (boundary,) = response.json()["boundaries"]
+    assert boundary["forward"]["bytes"] == 8 * 64 * 2
+    assert [tensor["name"] for tensor in boundary["tensors"]] == ["block.output.1"]
+    cadence = (await client.post("/v1/cadence", json={"plan": plan})).json()
+    assert [stage["work_seconds"] for stage in cadence["stages"]] == [0.009, 0.009]
+
+
+@pytest.mark.parametrize(
+    ("files", "fields", "status", "pointers"),
+    [
+        (config_file(hidden_size=0, vocab_size=0), {}, 422, {"/file/line/3", "/file/line/10"}),
+        (config_file(torch_dtype=None), {}, 422, {"/dtype"}),
+        (config_file(torch_dtype=None, vocab_size=0), {}, 422, {"/dtype", "/file/line/10"}),
+        (config_file(model_type="bert"), {}, 422, {"/file/line/2"}),
+        ({"file": ("a", b"<xml/>")}, {}, 422, {"/file"}),
+        ({"file": ("a", b"<xml/>")}, {"format": "hugging_face"}, 422, {"/file/line/1"}),
+        (config_file(), {"format": "pipedream"}, 400, {"/format"}),
+        (config_file(), {"dtype": "int4"}, 400, {"/dtype"}),
+        (config_file(), {"microbatch_size": "1"}, 400, {"/microbatch_size"}),
+        (
+            config_file(hidden_size=10**7, num_hidden_layers=10_000, intermediate_size=10**8),
+            {},
+            422,
+            {"/file"},
+        ),
+    ],
+)
+async def test_a_bad_import_is_refused_and_leaves_nothing(
+    client: httpx.AsyncClient,
+    count_rows: CountRows,
+    files: Any,
+    fields: dict[str, Any],
+    status: int,
+    pointers: set[str],
+) -> None:
+    before = await count_rows()
+    response = await client.post(URL, files=files, data=fields)
+    assert response.status_code == status
+    assert {error["pointer"] for error in response.json()["errors"]} == pointers
+    assert await count_rows() == before

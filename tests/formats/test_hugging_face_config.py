@@ -1,0 +1,282 @@
+"""Hugging Face configs: published totals, a mixture by hand, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.core.errors import FaultCode
+from service.core.models.dtypes import DType
+from service.core.models.graph import Model
+from service.formats.documents.model import to_core
+from service.formats.hugging_face_config import (
+    looks_like_hugging_face_config,
+    read_hugging_face_config,
+)
+from service.formats.hugging_face_types import MODEL_TYPES
+from service.formats.model_reading import ModelReading, StatedModel
+from tests.core.refusals import refusal_text, refusals
+from tests.formats.damage import lines_without_effect, read_damaged
+
+MIXTURE = (Path(__file__).parent / "fixtures" / "models" / "mixture.config.json").read_bytes()
+
+
+def read(content: bytes, dtype: DType | None = None) -> ModelReading:
+    return read_hugging_face_config(content, StatedModel(dtype=dtype))
+
+
+def read_config(config: dict[str, Any], dtype: DType | None = DType.BF16) -> ModelReading:
+    return read(json.dumps(config, indent=1).encode(), dtype)
+
+
+def core(reading: ModelReading) -> Model:
+    return to_core(reading.model)
+
+
+def llama(hidden: int, width: int, blocks: int, heads: int, shared: int, words: int) -> Any:
+    return {
+        "model_type": "llama",
+        "hidden_size": hidden,
+        "intermediate_size": width,
+        "num_hidden_layers": blocks,
+        "num_attention_heads": heads,
+        "num_key_value_heads": shared,
+        "vocab_size": words,
+    }
+
+
+GPT2 = {
+    "model_type": "gpt2",
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+LLAMA3_8B = llama(4096, 14336, 32, 32, 8, 128256)
+MIXTRAL = {
+    **llama(4096, 14336, 32, 32, 8, 32000),
+    "model_type": "mixtral",
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+OLMOE = {
+    **llama(2048, 1024, 16, 16, 16, 50304),
+    "model_type": "olmoe",
+    "num_experts": 64,
+    "num_experts_per_tok": 8,
+}
+LATENT = {
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
+DEEPSEEK_V3 = {
+    **llama(7168, 18432, 61, 128, 128, 129280),
+    **LATENT,
+    "model_type": "deepseek_v3",
+    "q_lora_rank": 1536,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 2048,
+    "first_k_dense_replace": 3,
+}
+DEEPSEEK_V2_LITE = {
+    **llama(2048, 10944, 27, 16, 16, 102400),
+    **LATENT,
+    "model_type": "deepseek_v2",
+    "q_lora_rank": None,
+    "n_routed_experts": 64,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 6,
+    "moe_intermediate_size": 1408,
+    "first_k_dense_replace": 1,
+}
+QWEN25_7B = {**llama(3584, 18944, 28, 28, 4, 152064), "model_type": "qwen2"}
+QWEN3_30B = {
+    **llama(2048, 6144, 48, 32, 4, 151936),
+    "model_type": "qwen3_moe",
+    "head_dim": 128,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters", "active"),
+    [
+        pytest.param(GPT2, 124_439_808, None, id="GPT-2"),
+        pytest.param(llama(4096, 11008, 32, 32, 32, 32000), 6_738_415_616, None, id="Llama-2-7B"),
+        pytest.param(llama(5120, 13824, 40, 40, 40, 32000), 13_015_864_320, None, id="Llama-2-13B"),
+        pytest.param(llama(8192, 28672, 80, 64, 8, 32000), 68_976_648_192, None, id="Llama-2-70B"),
+        pytest.param(LLAMA3_8B, 8_030_261_248, None, id="Llama-3-8B"),
+        pytest.param(llama(8192, 28672, 80, 64, 8, 128256), 70_553_706_496, None, id="Llama-3-70B"),
+        pytest.param(
+            {**llama(4096, 14336, 32, 32, 8, 32000), "model_type": "mistral"},
+            7_241_732_096,
+            None,
+            id="Mistral-7B",
+        ),
+        pytest.param(MIXTRAL, 46_702_792_704, 12.88e9, id="Mixtral-8x7B"),
+        pytest.param(OLMOE, 6_919_161_856, 1.28e9, id="OLMoE-1B-7B"),
+        pytest.param(QWEN25_7B, 7_615_616_512, None, id="Qwen2.5-7B"),
+        pytest.param(QWEN3_30B, 30_532_122_624, 3.35e9, id="Qwen3-30B-A3B"),
+        pytest.param(DEEPSEEK_V3, 671_026_419_200, 37.55e9, id="DeepSeek-V3"),
+        pytest.param(DEEPSEEK_V2_LITE, 15_706_484_224, 2.66e9, id="DeepSeek-V2-Lite"),
+    ],
+)
+def test_published_totals(config: dict[str, Any], parameters: int, active: float | None) -> None:
+    """Totals as the models' own weights count them; the active ones as published, rounded."""
+    reading = read_config(config)
+    assert reading.facts["parameters"] == parameters
+    assert core(reading).parameter_count == parameters
+    if active is None:
+        assert reading.facts["active_parameters"] == parameters
+    else:
+        assert reading.facts["active_parameters"] == pytest.approx(active, rel=0.005)
+
+
+def test_a_mixture_by_hand() -> None:
+    """Block 1 alone has experts: every second one does, but for 3, which the list takes out.
+
+    Attention: queries 6 x 4, keys and values 3 x 4, each with a bias, norms over heads of 4.
+    """
+    reading = read(MIXTURE)
+    model = core(reading)
+    names = ["block.0", "block.1", "block.2", "block.3"]
+    assert [layer.name for layer in model.layers] == ["embedding", *names, "final_norm", "head"]
+    attention = 16 * 24 + 24 + 2 * (16 * 12 + 12) + 4 + 4 + 24 * 16 + 16
+    dense, mixed = 3 * 16 * 40, 16 * 5 + 5 * 3 * 16 * 12
+    counts = [sum(p.count for p in layer.parameters) for layer in model.layers]
+    block = attention + 2 * 16
+    assert counts == [1600, block + dense, block + mixed, block + dense, block + dense, 16, 1600]
+    assert model.parameter_count == sum(counts) - 1600  # embedding and head are one weight
+    assert [tie.layers for tie in model.ties] == [(0, 6)]
+    assert reading.facts["active_parameters"] == model.parameter_count - 3 * 3 * 16 * 12
+    weights = {p.name: p.count for p in model.layers[2].parameters}
+    assert weights["block.1.experts.gate.weight"] == 5 * 16 * 12
+    assert weights["block.1.attention.key.bias"] == 12
+    assert weights["block.1.router.weight"] == 80
+    assert {t.name: t.consumers for t in model.tensors} == {
+        "tokens": ("embedding",),
+        "labels": ("head",),
+        "embedding.output": ("block.0",),
+        "block.0.output": ("block.1",),
+        "block.1.output": ("block.2",),
+        "block.2.output": ("block.3",),
+        "block.3.output": ("final_norm",),
+        "final_norm.output": ("head",),
+        "loss": (),
+    }
+    said = " ".join(reading.assumptions)
+    assert "tied group `embedding`" in said
+    assert "bf16" in said
+    assert [(item.line, item.detail.split(":")[0]) for item in reading.left_out] == [
+        (7, "hidden_act"),
+        (17, "sliding_window"),
+    ]
+
+
+def test_equal_blocks_are_written_once() -> None:
+    document = read_config(LLAMA3_8B).model
+    assert [layer.name for layer in document.layers] == [
+        "embedding",
+        "block",
+        "final_norm",
+        "head",
+    ]
+    assert document.layers[1].repeat == 32
+    assert len(core(read_config(LLAMA3_8B)).layers) == 35
+
+
+def test_the_type_of_weights_is_the_files_or_the_one_stated() -> None:
+    config = {**GPT2, "torch_dtype": "float16"}
+    assert core(read_config(config, None)).layers[0].parameters[0].dtype is DType.FP16
+    other = read_config(config, DType.BF16)
+    assert core(other).layers[0].parameters[0].dtype is DType.BF16
+    assert ["torch_dtype" in item.detail for item in other.left_out] == [True]
+    assert refusals(lambda: read_config(GPT2, None)) == [(FaultCode.MISSING_FIELD, ("dtype",))]
+
+
+def test_what_is_absent_has_the_default_of_its_class_and_is_told() -> None:
+    said = read_config(GPT2).assumptions
+    assert "n_inner is absent: 3072" in said
+    assert "tie_word_embeddings is absent: true" in said
+    own = {**llama(64, 96, 2, 4, 4, 100), "model_type": "qwen3"}
+    assert "head_dim is absent: 128" in read_config(own).assumptions
+    del own["num_key_value_heads"]
+    assert "num_key_value_heads" in refusal_text(lambda: read_config(own))
+    plain = llama(64, 96, 2, 4, 4, 100)
+    del plain["num_key_value_heads"]
+    assert "num_key_value_heads is absent: 4" in read_config(plain).assumptions
+
+
+def test_it_is_recognised_by_its_content() -> None:
+    assert looks_like_hugging_face_config(MIXTURE)
+    assert looks_like_hugging_face_config(b"\xef\xbb\xbf\n" + MIXTURE)
+    assert not looks_like_hugging_face_config(b'{"nodes": []}')
+    assert not looks_like_hugging_face_config(b'model_type "model_type"')
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_type": "t5"}, "is one of gpt2, llama"),
+        ({"model_type": ["llama"]}, "is one of gpt2, llama"),
+        ({"architectures": ["LlamaForSequenceClassification"]}, "another head"),
+        ({"architectures": "LlamaForCausalLM"}, "list of names"),
+        ({"hidden_size": 4097}, "divides hidden_size 4097"),
+        ({"hidden_size": 0}, "whole number from 1"),
+        ({"hidden_size": "4096"}, "whole number from 1"),
+        ({"hidden_size": None}, "has no 'hidden_size'"),
+        ({"num_hidden_layers": 10_001}, "at most 10000"),
+        ({"num_key_value_heads": 5}, "divides num_attention_heads 32"),
+        ({"attention_bias": "no"}, "true or false"),
+        ({"torch_dtype": "int4"}, "is one of bfloat16"),
+        ({"torch_dtype": 16}, "is a text"),
+        ({"hidden_size": 10**8, "vocab_size": 10**8, "head_dim": 1}, "larger than 2^53 - 1"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_its_line(changes: dict[str, Any], words: str) -> None:
+    config = {**LLAMA3_8B, "torch_dtype": "bfloat16", **changes}
+    found = refusals(lambda: read_config(config))
+    assert {code for code, _ in found} == {FaultCode.UNREADABLE}
+    keys = ["{", *config]
+    changed = next(iter(changes))
+    if changes[changed] is not None and "larger" not in words and "divides hidden" not in words:
+        line = keys.index(changed) + 1
+        assert {("line", line), ("line", line + 1)} & {path for _, path in found}
+    assert words in refusal_text(lambda: read_config(config))
+
+
+def test_more_of_other_types_that_does_not_fit() -> None:
+    for config, words in (
+        ({**GPT2, "add_cross_attention": True}, "cross attention"),
+        ({**GPT2, "n_head": 11}, "divides n_embd"),
+        ({**MIXTRAL, "num_experts_per_tok": 9}, "at most num_local_experts 8"),
+        ({**QWEN3_30B, "mlp_only_layers": 3}, "list of"),
+        ({**QWEN3_30B, "mlp_only_layers": [-1]}, "whole number from 0"),
+        ({**DEEPSEEK_V3, "attention_bias": True}, "latent attention"),
+        ({k: v for k, v in DEEPSEEK_V3.items() if k != "q_lora_rank"}, "q_lora_rank"),
+    ):
+        assert words in refusal_text(lambda config=config: read_config(config))  # type: ignore[misc]
+    further = read_config({**DEEPSEEK_V3, "num_nextn_predict_layers": 1})
+    assert any("further tokens" in item.detail for item in further.left_out)
+
+
+def test_every_type_is_tried_here() -> None:
+    tried = {"gpt2", "llama", "mistral", "qwen2", "qwen3"}
+    tried |= {"mixtral", "olmoe", "qwen3_moe", "deepseek_v2", "deepseek_v3"}
+    assert set(MODEL_TYPES) == tried
+
+
+def test_no_line_is_without_effect() -> None:
+    assert lines_without_effect(read, MIXTURE, aside=lambda line: line in "{}") == []
+
+
+def test_damaged_files_are_read_or_refused() -> None:
+    assert 0 < read_damaged(read, MIXTURE, seed=3) < 300
