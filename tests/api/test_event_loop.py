@@ -129,13 +129,15 @@ CASES: dict[str, tuple[str, str, set[int], Any, Any]] = {
 async def test_a_larger_request_is_no_more_work_for_the_event_loop(
     client: httpx.AsyncClient, method: str, path: str, statuses: set[int], small: Any, large: Any
 ) -> None:
-    counts = []
-    for body in (small, large, small, large):  # the first round fills caches
-        with calls_counted() as counted:
-            answer = await client.request(method, path, json=body)
-        counts.append(counted)
-        assert answer.status_code in statuses, answer.text
-    _, _, of_small, of_large = counts
+    rounds: dict[bool, list[Counter[str]]] = {False: [], True: []}
+    for _ in range(3):
+        for is_large, body in ((False, small), (True, large)):
+            with calls_counted() as counted:
+                answer = await client.request(method, path, json=body)
+            rounds[is_large].append(counted)
+            assert answer.status_code in statuses, answer.text
+    # The first fills caches, and once a second one asks anew whether there are tokens.
+    of_small, of_large = (min(rounds[each], key=Counter.total) for each in (False, True))
     grown = of_large - of_small
     assert of_small.total() > 0
     assert grown.total() < 60, grown.most_common(5)
@@ -149,11 +151,14 @@ async def test_a_larger_cluster_is_no_more_work_for_the_event_loop(
     for hosts in (1, 200):
         name = f"of-{hosts}"
         assert (await client.put(f"/v1/topologies/{name}", json=topology(hosts))).status_code == 201
-        for _ in range(2):
+        rounds = []
+        for _ in range(4):
             with calls_counted() as counted:
                 url = f"/v1/topologies/{name}/{part}?host=nowhere&limit=1"
                 assert (await client.get(url)).status_code == 200
-        counts.append(counted)
+            rounds.append(counted)
+        # The first fills caches, and once a second one asks anew whether there are tokens.
+        counts.append(min(rounds, key=Counter.total))
     of_small, of_large = counts
     assert (of_large - of_small).total() < 60, (of_large - of_small).most_common(5)
 

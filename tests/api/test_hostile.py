@@ -168,7 +168,12 @@ HOSTILE = [
     case("an entity bomb", form(file(bomb()), MICROBATCH), 422, "/file"),
     case("NUL in a file", form(file(bytes(MEBIBYTE)), MICROBATCH), 422, "/file"),
     case("one long line", form(file(GRAPH[:-1] + b"9" * MEBIBYTE), MICROBATCH), 422),
-    case("a long number in a file", form(file(GRAPH.replace(b"2.000", b"9" * MEBIBYTE))), 400),
+    case(
+        "a long number in a file",
+        form(file(GRAPH.replace(b"2.000", b"9" * MEBIBYTE)), MICROBATCH),
+        422,
+        "/file/line/1",
+    ),
     case("many wrong lines", form(file(GRAPH + b"node1 -- x\n" * 50_000), MICROBATCH), 422),
     case("many parts", form(*[field(b"a", b"1")] * 20_000), 400),
     case("many files", form(*[file()] * 500), 400),
@@ -302,6 +307,8 @@ def test_a_hostile_request_is_refused(
 ) -> None:
     answer = send(service, sent)
     assert answer.status == status, answer.body[:500]
+    # A refusal does not send the hostile body back; `instance` has the path, which a head bounds.
+    assert len(answer.body) < 70_000
     assert b"content-type: application/problem+json" in answer.head.lower()
     problem = json.loads(answer.body)
     assert problem["status"] == status
