@@ -14,6 +14,7 @@ from service.api.injection import InjectedServices
 from service.api.schemas.documents import Page
 from service.api.schemas.topologies import DeviceEntry, LinkEntry, device_entry, link_entry
 from service.api.topology_flows import bound_flows
+from service.api.topology_graph import get_graph
 from service.api.topology_imports import import_files
 from service.api.topology_paths import find_paths
 from service.api.topology_shares import get_shared
@@ -129,5 +130,5 @@ async def _page(
 topologies = document_router(
     DocumentKind.TOPOLOGY,
     "two-dgx-h100",
-    [list_devices, list_links, import_files, find_paths, bound_flows, get_shared],
+    [list_devices, list_links, import_files, find_paths, bound_flows, get_shared, get_graph],
 )

@@ -1,12 +1,11 @@
 """What the parts of a timeline look like in a picture: colours, shades, names in the legend."""
 
 from dataclasses import dataclass
-from html import escape
 
 from service.core.schedules.program import OpKind
 from service.formats.timeline_shapes import CONTENTION, DEPENDENCY, OTHER, SENDING, TRANSFER
 
-__all__ = ["HATCH", "LOOKS", "Look", "ink_on", "rectangle", "shade", "text"]
+__all__ = ["HATCH", "LOOKS", "Look", "ink_on", "shade"]
 
 # The row before a rank's first operation and after its last one.
 HATCH = (
@@ -62,16 +61,3 @@ def ink_on(fill: str) -> str:
 
 def _values(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-def text(x: float, y: float, content: str, look: str = "") -> str:
-    """A line of words in one of the page's styles."""
-    styled = f' class="{look}"' if look else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{styled}>{escape(content)}</text>'
-
-
-def rectangle(x: float, y: float, width: float, height: float, fill: str) -> str:
-    """A filled one, in pixels."""
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"/>'
-    )

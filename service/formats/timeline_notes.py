@@ -8,8 +8,8 @@ from service.core.schedules.bubble import Bubble
 from service.core.schedules.cadence import Cadence
 from service.core.schedules.effects import MicrobatchEffect
 from service.core.schedules.timeline import Timeline
+from service.formats.svg_parts import text
 from service.formats.time_units import readable_time
-from service.formats.timeline_looks import text
 
 __all__ = ["Note", "footer_notes", "rank_notes"]
 

@@ -22,8 +22,9 @@ from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.stage_times import operation_kinds
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.waits import operation_waits
+from service.formats.svg_parts import STYLE, opening, rectangle, text
 from service.formats.time_units import fitting_unit, readable_time
-from service.formats.timeline_looks import HATCH, LOOKS, ink_on, rectangle, shade, text
+from service.formats.timeline_looks import HATCH, LOOKS, ink_on, shade
 from service.formats.timeline_notes import Note, footer_notes, rank_notes
 from service.formats.timeline_shapes import (
     CONTENTION,
@@ -49,15 +50,6 @@ _MARGIN = 28.0
 _TOP = 104.0
 _NOTE_WIDTH = 76.0
 _SMALLEST_LABELLED_ROW = 13.0
-
-
-_STYLE = (
-    "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
-    "font-size:12px;fill:#39424e}"
-    ".h{font-size:19px;font-weight:600;fill:#10151c}.s{font-size:13px;fill:#525c69}"
-    ".n{text-anchor:end;font-variant-numeric:tabular-nums}.c{fill:#6b7684;font-size:11px}"
-    ".m{text-anchor:middle}.b{font-weight:600;fill:#10151c}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +104,15 @@ def timeline_svg(
     ]
     return "\n".join(
         (
-            _opening(height),
+            opening(_WIDTH, height, "timeline"),
             f'<title id="timeline-title">{escape(heading)}</title>',
             f'<desc id="timeline-desc">{escape(_description(timeline, selection, bubble))}</desc>',
-            f"<style>{_STYLE}</style>",
+            f"<style>{STYLE}</style>",
             HATCH,
             f'<rect width="{_WIDTH:g}" height="{height:g}" fill="#ffffff"/>',
             *body,
             "</svg>\n",
         )
-    )
-
-
-def _opening(height: float) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH:g}" height="{height:g}" '
-        f'viewBox="0 0 {_WIDTH:g} {height:g}" role="img" '
-        f'aria-labelledby="timeline-title timeline-desc">'
     )
 
 

@@ -83,10 +83,10 @@ class SharedCapacityOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
     level: Annotated[
         ShareLevel,
         Meta(
-            description="nvlink: a GPU's port or a private NVLink; slot: PCIe of a GPU or NIC; "
-            "uplink: PCIe between switches; host_bridge: PCIe into a CPU; socket: CPU to CPU; "
-            "port: a NIC's port; leaf_uplink, leaf_downlink: between tiers of the fabric; fabric: "
-            "within a tier."
+            description="nvlink: a GPU's port or a private NVLink; card, slot: PCIe of a GPU "
+            "or NIC; uplink: PCIe between switches; host_bridge: PCIe into a CPU; socket: CPU to "
+            "CPU; port: a NIC's port; leaf_uplink, leaf_downlink: between tiers of the fabric; "
+            "fabric: within a tier."
         ),
     ]
     link: Annotated[

@@ -11,10 +11,11 @@ __all__ = ["ClusterIndex", "index_of"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterIndex:
-    """`members` has the vertices of each host, `leaving` the links out of each vertex, in order."""
+    """`members` has the vertices of each host in order, the others the links of each vertex."""
 
     members: Mapping[str, tuple[Vertex, ...]]
     leaving: Mapping[str, tuple[Link, ...]]
+    entering: Mapping[str, tuple[Link, ...]]
 
     def names(self, host: str | None, kind: VertexKind) -> tuple[str, ...]:
         """The vertices of one kind in a host; none outside hosts."""
@@ -30,9 +31,12 @@ def index_of(cluster: Cluster) -> ClusterIndex:
     for vertex in cluster.vertices.values():
         if vertex.host is not None:
             members.setdefault(vertex.host, []).append(vertex)
+    entering: dict[str, list[Link]] = {name: [] for name in cluster.vertices}
     for link in cluster.links.values():
         leaving[link.source].append(link)
+        entering[link.target].append(link)
     return ClusterIndex(
         {host: tuple(vertices) for host, vertices in members.items()},
         {name: tuple(links) for name, links in leaving.items()},
+        {name: tuple(links) for name, links in entering.items()},
     )

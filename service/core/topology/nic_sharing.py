@@ -122,12 +122,14 @@ def like_hosts(
         is_chosen = vertex.kind is VertexKind.GPU and (chosen is None or vertex.name in chosen)
         if is_chosen:
             wanted.add(vertex.host)
-        parts[vertex.host].append((_within(vertex), vertex.kind, vertex.rail, is_chosen))
+        common = vertex.port, vertex.card, vertex.slot
+        parts[vertex.host].append((_within(vertex), vertex.kind, vertex.rail, common, is_chosen))
     for link in cluster.links.values():
         source, target = cluster.vertices[link.source], cluster.vertices[link.target]
         if source.host is not None:
             inside = _within(target) if target.host == source.host else None
-            shared = None if link.shared_capacity is None else _within(source)
+            # What is shared follows from the devices, but for the directions of one link.
+            shared = link.shared_capacity is not None and "<->" in link.shared_capacity
             parts[source.host].append(
                 (_within(source), inside, link.kind, link.bandwidth_bytes_per_second, shared)
             )

@@ -28,6 +28,7 @@ __all__ = [
     "FoundPath",
     "PairPaths",
     "PathRole",
+    "check_pairs",
     "find_pair_paths",
 ]
 
@@ -173,12 +174,31 @@ def _leaves_near(cluster: Cluster, path: PhysicalPath) -> bool:
     return nic is not None and nic.kind in {PathKind.PIX, PathKind.PXB}
 
 
+def check_pairs(cluster: Cluster, pairs: Sequence[Pair], field: str) -> None:
+    """Refuse names that are not in the cluster, and more pairs than can be searched for.
+
+    Raises `InvalidInput` or `WorkBudgetExceeded`; faults point to `field`.
+    """
+    unknown = dict.fromkeys(name for pair in pairs for name in pair if name not in cluster.vertices)
+    if unknown:
+        raise InvalidInput(
+            [Fault(FaultCode.UNKNOWN_NAME, (field,), _unknown(name)) for name in unknown]
+        )
+    if path_finder(cluster).links_searched(pairs) > _MAX_LINKS_SEARCHED:
+        detail = "too many pairs in different parts of so large a topology: ask for fewer at once"
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, (field,), detail)])
+
+
+def _unknown(name: str) -> str:
+    return f"{name[:100]!r} is no device of this topology; a device is named host/device"
+
+
 def _check_names(cluster: Cluster, pair: Pair, concurrent: Sequence[Pair]) -> None:
     faults = [
         Fault(
             FaultCode.UNKNOWN_NAME,
             (*where, end),
-            f"{name[:100]!r} is no device of this topology; a device is named host/device",
+            _unknown(name),
         )
         for where, ends in (
             ((), pair),

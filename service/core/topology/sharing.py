@@ -15,6 +15,7 @@ class ShareLevel(StrEnum):
     """Where a capacity lies, from the device outwards."""
 
     NVLINK = "nvlink"  # a GPU's port on its NVSwitch, or a private NVLink
+    CARD = "card"  # PCIe of a card that several devices are on
     SLOT = "slot"  # PCIe between a GPU or a NIC and what it is plugged into
     UPLINK = "uplink"  # PCIe between two switches
     HOST_BRIDGE = "host_bridge"  # PCIe into a CPU
@@ -70,9 +71,13 @@ def level_of(cluster: Cluster, link: Link) -> ShareLevel:
         if near == far:
             return ShareLevel.FABRIC
         return ShareLevel.LEAF_UPLINK if near < far else ShareLevel.LEAF_DOWNLINK
-    if link.kind is LinkKind.PCIE:
-        ends = {cluster.vertices[link.source].kind, cluster.vertices[link.target].kind}
-        return ShareLevel.SLOT if ends & _DEVICES else ShareLevel.UPLINK
+    if link.kind in {LinkKind.PCIE, LinkKind.HOST_BRIDGE}:
+        ends = (cluster.vertices[link.source], cluster.vertices[link.target])
+        devices = [end for end in ends if end.kind in _DEVICES]
+        if any(end.card is not None and end.slot is None for end in devices):
+            return ShareLevel.CARD
+        if link.kind is LinkKind.PCIE:
+            return ShareLevel.SLOT if devices else ShareLevel.UPLINK
     return _BY_KIND[link.kind]
 
 

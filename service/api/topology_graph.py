@@ -1,0 +1,160 @@
+"""Pictures of a stored topology."""
+
+from typing import Annotated, Any
+
+from litestar import Request, Response, get
+from litestar.params import FromQuery
+from msgspec import Meta
+
+from service.api.documents import DocumentReference
+from service.api.injection import InjectedServices
+from service.api.topology_queries import OneHost, check_host
+from service.app import documents
+from service.app.documents import version_tag
+from service.app.ports import DocumentKind
+from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
+from service.core.topology.bounds import Transfer, link_loads
+from service.core.topology.cluster import Cluster
+from service.core.topology.nic_sharing import HostSharing, check_sharing_work, host_sharing
+from service.core.topology.pair_paths import check_pairs
+from service.core.topology.path_kinds import path_kind
+from service.core.topology.paths import path_finder
+from service.formats.cluster_overlay import NOTHING, Overlay, load_overlay, path_overlay
+from service.formats.fabric_svg import fabric_svg
+from service.formats.host_svg import host_svg
+from service.web import problem_types
+from service.web.conditional import entity_tag, is_unmodified
+from service.web.openapi import CONDITIONAL, PROBLEMS
+
+__all__ = ["get_graph"]
+
+_NAME = r"[^,;\u0000-\u001f]{1,200}"
+_PAIR = rf"{_NAME},{_NAME}"
+
+OnePath = FromQuery[
+    Annotated[
+        str,
+        Meta(
+            pattern=rf"^{_PAIR}$(?!\n)",
+            max_length=401,
+            description="source,target: the pinned path of these is laid over the picture.",
+            examples=["host0/gpu0,host1/gpu3"],
+        ),
+    ]
+    | None
+]
+Load = FromQuery[
+    Annotated[
+        str,
+        Meta(
+            pattern=rf"^(?:all_to_all|{_PAIR}(?:;{_PAIR}){{0,255}})$(?!\n)",
+            max_length=8000,
+            description="Transfers of equal size whose load is laid over the picture: pairs "
+            "source,target with semicolons between, or all_to_all for every pair of GPUs of the "
+            "host (or of the topology, up to 128 GPUs).",
+            examples=["host0/gpu0,host1/gpu0;host0/gpu1,host1/gpu0"],
+        ),
+    ]
+    | None
+]
+_MAX_ALL_TO_ALL = 128
+_EQUAL_BYTES = 1_000_000_000
+
+
+@get(
+    "/{name:str}/graph.svg",
+    operation_id="get_topology_graph",
+    summary="A picture of a cluster or of one host",
+    media_type="image/svg+xml",
+    opt={
+        **CONDITIONAL,
+        PROBLEMS: (problem_types.INVALID_INPUT, problem_types.WORK_BUDGET_EXCEEDED),
+    },
+)
+async def get_graph(
+    request: Request[Any, Any, Any],
+    services: InjectedServices,
+    name: DocumentReference,
+    host: OneHost = None,
+    path: OnePath = None,
+    load: Load = None,
+) -> Response[bytes]:
+    """Hosts, leaves and spines, or the inside of one host; wider lines are faster.
+
+    Hosts that are alike are one box when there are many, and long rows are cut short. In the
+    picture of a host the links that several GPUs leave through are marked. A topology of a single
+    host is drawn as that host.
+    """
+    revision = await documents.get(services, DocumentKind.TOPOLOGY, name)
+    headers = {"ETag": entity_tag(version_tag(revision))}
+    if is_unmodified(request, version_tag(revision)):
+        return Response(b"", status_code=304, headers=headers)
+    cluster = (await services.clusters.get(revision)).cluster
+
+    def draw() -> bytes:
+        if host is not None:
+            check_host(cluster, host)
+        overlay = _overlay(cluster, host, path, load)
+        chosen = host
+        if chosen is None and len(cluster.hosts) == 1 and not _has_switches(cluster):
+            (chosen,) = cluster.hosts
+        if chosen is None:
+            return fabric_svg(cluster, title=revision.reference, overlay=overlay).encode()
+        sharing = _sharing(cluster, chosen)
+        svg = host_svg(cluster, chosen, title=revision.reference, sharing=sharing, overlay=overlay)
+        return svg.encode()
+
+    content = await services.executor.run(draw)
+    return Response(content, media_type="image/svg+xml", headers=headers)
+
+
+def _has_switches(cluster: Cluster) -> bool:
+    return any(vertex.host is None for vertex in cluster.vertices.values())
+
+
+def _sharing(cluster: Cluster, host: str) -> HostSharing | None:
+    """What is marked in the picture; nothing in a host with too many devices to compare."""
+    try:
+        check_sharing_work(cluster, [host])
+    except WorkBudgetExceeded:
+        return None
+    return host_sharing(cluster, host)
+
+
+def _overlay(cluster: Cluster, host: str | None, path: str | None, load: str | None) -> Overlay:
+    if path is not None and load is not None:
+        detail = "a path or a load is laid over a picture, not both"
+        raise InvalidInput([Fault(FaultCode.EXCLUSIVE_FIELDS, ("load",), detail)])
+    if path is not None:
+        pairs = _pairs(path)
+        check_pairs(cluster, pairs, "path")
+        (source, target) = pairs[0]
+        found = path_finder(cluster).path(source, target)
+        kind = path_kind(cluster, () if found is None else found.links)
+        return path_overlay(found, source, target, kind)
+    if load is None:
+        return NOTHING
+
+    pairs = _all_to_all(cluster, host) if load == "all_to_all" else _pairs(load)
+    check_pairs(cluster, pairs, "load")
+    finder = path_finder(cluster)
+    paths = [finder.path(*pair) for pair in pairs]
+    loads = link_loads([Transfer(one, _EQUAL_BYTES) for one in paths if one is not None])
+    torn = [f"{a} to {b}" for (a, b), one in zip(pairs, paths, strict=True) if one is None]
+    return load_overlay(loads, len(pairs) - len(torn), torn)
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    split = (pair.split(",") for pair in text.split(";"))
+    return [(source, target) for source, target in split]
+
+
+def _all_to_all(cluster: Cluster, host: str | None) -> list[tuple[str, str]]:
+    gpus = [gpu.name for gpu in cluster.devices if host is None or gpu.host == host]
+    if len(gpus) > _MAX_ALL_TO_ALL:
+        detail = (
+            f"all_to_all is drawn for at most {_MAX_ALL_TO_ALL} GPUs, and these are {len(gpus)}:"
+            " give a host, or pairs"
+        )
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("load",), detail)])
+    return [(one, other) for one in gpus for other in gpus if one != other]
