@@ -1,11 +1,24 @@
 """docs/reference-designs.md: the reference designs of hosts as tables, from the service's own."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.designs import DESIGNS, HostDesign
-from service.core.topology.spec import DeviceSpec, LinkSpec
+from service.core.topology.expand import expand
+from service.core.topology.spec import (
+    ClusterSpec,
+    DeviceSpec,
+    FabricRates,
+    FatTree,
+    HostSpec,
+    LeafSpine,
+    LinkSpec,
+    NvlinkDomain,
+    RailOptimised,
+    Torus,
+)
 
 __all__ = ["generated_files"]
 
@@ -15,7 +28,7 @@ GB = 1e9
 
 def generated_files() -> dict[Path, bytes]:
     """The page, by its path relative to the root."""
-    sections = (_opening(), _counts(), _rates(), _devices(), _assumptions())
+    sections = (_opening(), _counts(), _rates(), _devices(), _assumptions(), _networks())
     return {PAGE: ("\n\n".join(section.strip() for section in sections) + "\n").encode()}
 
 
@@ -102,6 +115,69 @@ def _devices() -> str:
 def _assumptions() -> str:
     lines = [f"- {text}" for design in DESIGNS.values() for text in design.assumptions]
     return "## What is assumed\n\nThe warnings of a topology name these.\n\n" + "\n".join(lines)
+
+
+def _networks() -> str:
+    """What the networks of a document make of some hosts, as counted in the cluster."""
+    h100 = HostSpec(name="host", count=64, design="dgx-h100")
+    assumed = FabricRates(oversubscription_ratio=2.0)
+    shape = FatTree(hosts_per_leaf=4, leaves_per_pod=4, spines_per_pod=8, cores_per_spine=8)
+    rack = HostSpec(name="host", count=18, design="gb200-nvl72")
+    chips = tuple(DeviceSpec(name=f"gpu{n}", kind=VertexKind.GPU) for n in range(4))
+    pod = HostSpec(name="host", count=8, devices=chips)
+    one_nic = DeviceSpec(name="nic0", kind=VertexKind.NIC, port_bytes_per_second=50 * GB)
+    small = HostSpec(name="host", count=128, devices=(chips[0], one_nic))
+    made = (
+        ("`rail_optimised`, 8 spines", ClusterSpec(hosts=(h100,), fabric=RailOptimised(spines=8))),
+        (
+            "`leaf_spine`, 4 hosts a leaf, 16 spines, 2:1",
+            ClusterSpec(
+                hosts=(h100,), fabric=LeafSpine(hosts_per_leaf=4, spines=16, rates=assumed)
+            ),
+        ),
+        ("`fat_tree` by its shape", ClusterSpec(hosts=(h100,), fabric=shape)),
+        (
+            "`fat_tree`, 8 ports a switch",
+            ClusterSpec(hosts=(small,), fabric=FatTree(ports_per_switch=8)),
+        ),
+        (
+            "`rail_optimised` and `nvlink_domain`",
+            ClusterSpec(hosts=(rack,), fabric=RailOptimised(), device_network=NvlinkDomain()),
+        ),
+        (
+            "`torus` of 4 x 8 at 80 GB/s",
+            ClusterSpec(
+                hosts=(pod,),
+                device_network=Torus(dimensions=(4, 8), link_bytes_per_second=80 * GB),
+            ),
+        ),
+    )
+    head = ("network", "hosts", "accelerators", "switches", "links of switches and NICs or ports")
+    rows = [(name, *_network_row(spec)) for name, spec in made]
+    text = """
+## Networks
+
+`fabric` joins the NICs of all hosts, `device_network` the accelerators without NICs. Some of them,
+as the service makes them; rates are nominal GB/s in one direction, counts are of cables. The fat
+tree by its shape has 4 hosts a leaf, 4 leaves and 8 spines a pod, and 8 cores a spine.
+"""
+    return f"{text.strip()}\n\n{_table(head, rows)}"
+
+
+def _network_row(spec: ClusterSpec) -> tuple[str, ...]:
+    cluster = expand(spec).cluster
+    outside = Counter(v.kind.value for v in cluster.vertices.values() if v.host is None)
+    switches = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in outside.items())
+    joins: Counter[tuple[str, float]] = Counter()
+    for link in cluster.links.values():
+        ends = cluster.vertices[link.source], cluster.vertices[link.target]
+        if ends[1].host is None and (ends[0].host is not None or link.source < link.target):
+            kinds = sorted(end.kind.value for end in ends)
+            joins["-".join(kinds), link.bandwidth_bytes_per_second] += 1
+    links = "; ".join(
+        f"{count} {kinds} of {rate / GB:g}" for (kinds, rate), count in sorted(joins.items())
+    )
+    return str(len(cluster.hosts)), str(len(cluster.devices)), switches, links
 
 
 def _of_kind(design: HostDesign, kind: VertexKind) -> list[DeviceSpec]:

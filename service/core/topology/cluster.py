@@ -17,13 +17,15 @@ class VertexKind(StrEnum):
     CPU = "cpu"
     LEAF = "leaf"
     SPINE = "spine"
+    CORE = "core"  # above the spines
+    ROUTER = "router"  # of the accelerators' own network: what forwards in place of a device
     SWITCH = "switch"
 
 
 class LinkKind(StrEnum):
     """What a link is, in the field's words."""
 
-    NVLINK = "nvlink"
+    NVLINK = "nvlink"  # between accelerators, or to their switch; xGMI too
     PCIE = "pcie"  # device or PCIe switch to PCIe switch
     HOST_BRIDGE = "host_bridge"  # PCIe into a CPU's root complex
     SOCKET = "socket"  # CPU to CPU
@@ -43,12 +45,13 @@ class RateOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """A device or a switch. `host` is absent for switches of the fabric.
+    """A device or a switch. `host` is absent for switches outside hosts.
 
     `rail` is the rail of a NIC or a rail switch; on a GPU it is the rail of the NIC that the host's
-    wiring pairs with it. `port_bytes_per_second` is the nominal line rate of a NIC's port. `port`,
-    `card` and `slot` are names within the host of what a device shares with others of the same
-    name: the line of a port, the connection of a card or of a slot to the host.
+    wiring pairs with it. `port_bytes_per_second` is the nominal line rate of a NIC's port, or what
+    an accelerator has to the NVSwitches of a domain. `port`, `card` and `slot` are names within the
+    host of what a device shares with others of the same name: the line of a port, the connection of
+    a card or of a slot to the host.
     """
 
     name: str

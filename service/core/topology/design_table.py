@@ -52,7 +52,9 @@ class HostFacts:
     `gpu_pcie` is the connection of a GPU where it is not that of NICs and switches (`pcie`).
     With `switches_per_upper` so many of these switches hang under an upper one. Instead of PCIe
     switches a host may have `chip_to_chip`: each share of GPUs and NICs then hangs under a CPU of
-    its own, GPUs by that wire. `nvswitch_planes` share the GPUs and are joined by `nvswitch_trunk`.
+    its own, GPUs by that wire. `domain_port` is what a GPU has to NVSwitches outside the host, to
+    which a device network may join it. `nvswitch_planes` share the GPUs and are joined by
+    `nvswitch_trunk`.
     """
 
     name: str
@@ -67,6 +69,7 @@ class HostFacts:
     gpu_pcie: Wire | None = None
     switches_per_upper: int | None = None
     chip_to_chip: Wire | None = None
+    domain_port: Wire | None = None
     nvswitch_port: Wire | None = None
     nvswitch_planes: int = 1
     nvswitch_trunk: Wire | None = None
@@ -205,6 +208,7 @@ FACTS = (
         nic=NIC_400G,
         socket=SOCKET_GRACE,
         chip_to_chip=Wire(bandwidth=450 * GB, source="NVLink-C2C"),
+        domain_port=Wire(bandwidth=900 * GB, source="18 x NVLink 5", lanes=18),
         assumptions=(
             "gb200-nvl72: 450 GB/s each way are taken between each GPU and its Grace CPU",
         ),

@@ -1,11 +1,11 @@
 """Reference designs of hosts by name: the rows of `design_table`, wired up."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
-from service.core.topology.design_facts import GB, GpuFacts, SocketFacts, Wire
+from service.core.topology.design_facts import GB, SocketFacts, Wire
 from service.core.topology.design_table import FACTS, HostFacts
 from service.core.topology.spec import DeviceSpec, LinkSpec
 
@@ -31,7 +31,7 @@ def _devices(facts: HostFacts) -> tuple[DeviceSpec, ...]:
             paired = local * facts.nics_per_share // facts.gpus_per_share
             name = f"gpu{share * facts.gpus_per_share + local}"
             rail = share * facts.nics_per_share + paired
-            gpus.append(_gpu(name, rail, facts.gpu))
+            gpus.append(_gpu(name, rail, facts))
         for local in range(facts.nics_per_share):
             rail = share * facts.nics_per_share + local
             nics.append(
@@ -67,18 +67,26 @@ def _upper_switches(facts: HostFacts) -> list[str]:
     return [f"upper{index}" for index in range(facts.shares // facts.switches_per_upper)]
 
 
-def _gpu(name: str, rail: int, facts: GpuFacts | None) -> DeviceSpec:
-    if facts is None:
-        return DeviceSpec(name=name, kind=VertexKind.GPU, rail=rail)
-    return DeviceSpec(
-        name=name,
-        kind=VertexKind.GPU,
-        rail=rail,
-        product=facts.product,
-        memory_bytes=facts.memory_bytes,
-        memory_bytes_per_second=facts.memory_bytes_per_second,
-        peak_flops=dict(facts.peak_flops),
-    )
+def _gpu(name: str, rail: int, facts: HostFacts) -> DeviceSpec:
+    gpu = DeviceSpec(name=name, kind=VertexKind.GPU, rail=rail)
+    if facts.gpu is not None:
+        gpu = replace(
+            gpu,
+            product=facts.gpu.product,
+            memory_bytes=facts.gpu.memory_bytes,
+            memory_bytes_per_second=facts.gpu.memory_bytes_per_second,
+            peak_flops=dict(facts.gpu.peak_flops),
+        )
+    if facts.domain_port is not None:
+        gpu = replace(
+            gpu,
+            port_bytes_per_second=facts.domain_port.bandwidth,
+            port_effective_bytes_per_second=facts.domain_port.effective,
+            port_origin=RateOrigin.PRODUCT,
+            port_source=facts.domain_port.source,
+            port_lanes=facts.domain_port.lanes,
+        )
+    return gpu
 
 
 def _link(source: str, target: str, kind: LinkKind, wire: Wire, count: int = 1) -> LinkSpec:

@@ -1,15 +1,18 @@
 """From what a topology document says to the cluster it means, or to every fault in it."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.topology.capacities import device_group_faults, shared_capacity
 from service.core.topology.cluster import Cluster, Link, RateOrigin, Vertex, VertexKind
 from service.core.topology.designs import DESIGNS
+from service.core.topology.device_networks import DEVICE_NETWORK_PREFIXES, build_device_network
 from service.core.topology.edits import apply_edits
-from service.core.topology.fabrics import FABRIC_PREFIXES, HostPorts, NicPort, build_fabric
+from service.core.topology.fabric_parts import DevicePort, FabricParts, HostPorts
+from service.core.topology.fabrics import FABRIC_PREFIXES, build_fabric
 from service.core.topology.link_checks import link_faults
 from service.core.topology.spec import (
     ClusterSpec,
@@ -37,7 +40,7 @@ class Expansion:
 
 
 def expand(spec: ClusterSpec) -> Expansion:
-    """Expand hosts, switches, the fabric and links into one cluster, and apply the edits.
+    """Expand hosts, switches, networks and links into one cluster, and apply the edits.
 
     Raises `InvalidInput` with every fault found, its path pointing into the document: unknown
     designs, names given twice, link ends that do not exist, rates and latencies out of range or
@@ -52,7 +55,12 @@ def expand(spec: ClusterSpec) -> Expansion:
         assembly.add_hosts(number, host)
     for number, switch in enumerate(spec.switches):
         assembly.add_switch(switch, ("switches", number, "name"))
-    assembly.add_fabric(spec)
+    if spec.fabric is not None:
+        build = partial(build_fabric, spec.fabric)
+        assembly.add_network(build, "fabric", FABRIC_PREFIXES)
+    if spec.device_network is not None:
+        build = partial(build_device_network, spec.device_network)
+        assembly.add_network(build, "device_network", DEVICE_NETWORK_PREFIXES)
     for number, link in enumerate(spec.links):
         assembly.add_stated_link(number, link)
     edited = apply_edits(
@@ -154,7 +162,7 @@ class _Assembly:
     told: set[Path] = field(default_factory=set)
     # Ends that can't be looked up because what should have made them is at fault itself.
     broken_hosts: set[str] = field(default_factory=set)
-    fabric_is_broken: bool = False
+    broken_prefixes: tuple[str, ...] = ()
 
     def refuse(self, code: FaultCode, path: Path, detail: str) -> None:
         self.faults.append(Fault(code, path, detail))
@@ -181,7 +189,13 @@ class _Assembly:
             for index, link in enumerate(links):
                 ends = f"{name}/{link.source}", f"{name}/{link.target}"
                 self._add_link(link, *ends, ("hosts", number, "links", index))
-            self.ports.append(HostPorts(name, tuple(_nic_ports(name, devices))))
+            self.ports.append(
+                HostPorts(
+                    name,
+                    tuple(_ports(name, devices, VertexKind.NIC)),
+                    tuple(_ports(name, devices, VertexKind.GPU)),
+                )
+            )
         if host.design is not None and host.design in DESIGNS:
             self.assumptions += [
                 text for text in DESIGNS[host.design].assumptions if text not in self.assumptions
@@ -246,21 +260,24 @@ class _Assembly:
             return
         self.vertices[switch.name] = Vertex(switch.name, switch.kind, rail=switch.rail)
 
-    def add_fabric(self, spec: ClusterSpec) -> None:
-        """Build the fabric over all hosts so far."""
-        if spec.fabric is None:
-            return
+    def add_network(
+        self,
+        build: Callable[[Sequence[HostPorts]], FabricParts],
+        field: str,
+        prefixes: tuple[str, ...],
+    ) -> None:
+        """Build a network over all hosts so far; `prefixes` begin the names of its switches."""
         try:
-            parts = build_fabric(spec.fabric, self.ports)
+            parts = build(self.ports)
         except InvalidInput as refused:
-            self.faults += [fault.under("fabric") for fault in refused.faults]
-            self.fabric_is_broken = True
+            self.faults += [fault.under(field) for fault in refused.faults]
+            self.broken_prefixes += prefixes
             return
         for switch in parts.switches:
-            # A clash is the listed switch's to solve: the names of a fabric are fixed.
-            self.add_switch(switch, ("fabric",))
+            # A clash is the listed switch's to solve: the names of a network are fixed.
+            self.add_switch(switch, (field,))
         for link in parts.links:
-            self._add_link(link, link.source, link.target, ("fabric",))
+            self._add_link(link, link.source, link.target, (field,))
         self.assumptions += parts.assumptions
 
     def add_stated_link(self, number: int, link: LinkSpec) -> None:
@@ -292,9 +309,7 @@ class _Assembly:
 
     def may_be_missing(self, name: str) -> bool:
         """Whether a name may be missing because what should have made it is at fault itself."""
-        return name.partition("/")[0] in self.broken_hosts or (
-            self.fabric_is_broken and name.startswith(FABRIC_PREFIXES)
-        )
+        return name.partition("/")[0] in self.broken_hosts or name.startswith(self.broken_prefixes)
 
     def _refuse_second_link(self, pair: tuple[str, str], path: Path) -> None:
         detail = (
@@ -370,14 +385,15 @@ def _vertex(host: str, device: DeviceSpec) -> Vertex:
     )
 
 
-def _nic_ports(host: str, devices: tuple[DeviceSpec, ...]) -> Iterator[NicPort]:
+def _ports(host: str, devices: tuple[DeviceSpec, ...], kind: VertexKind) -> Iterator[DevicePort]:
     for device in devices:
-        if device.kind is VertexKind.NIC and device.rail is not None:
-            yield NicPort(
+        if device.kind is kind:
+            yield DevicePort(
                 name=f"{host}/{device.name}",
-                rail=device.rail,
+                rail=device.rail or 0,
                 bytes_per_second=device.port_bytes_per_second,
                 effective_bytes_per_second=device.port_effective_bytes_per_second,
                 origin=device.port_origin,
                 source=device.port_source,
+                lanes=device.port_lanes,
             )

@@ -15,6 +15,7 @@ fabrics. A path has exactly one kind, which follows from what it passes between 
     rail    one switch of the fabric, which is of the rail of the NICs on both sides
     leaf    one switch of the fabric, any other way
     spine   several switches of the fabric
+    torus   routers of the accelerators' own network
     other   nothing of the above: links whose kind says nothing
 
 What a path passes outside hosts decides before what it passes inside, and there the farthest thing
@@ -46,6 +47,7 @@ class PathKind(StrEnum):
     RAIL = "rail"
     LEAF = "leaf"
     SPINE = "spine"
+    TORUS = "torus"
     OTHER = "other"
 
 
@@ -67,7 +69,14 @@ def path_kind(cluster: Cluster, links: Sequence[Link]) -> PathKind:
     over = {link.kind for link in links}
     if over == {LinkKind.NVLINK}:
         return PathKind.NVB if forwards else PathKind.NVLINK
-    switches = [vertex for vertex in vertices if vertex.host is None]
+    if VertexKind.ROUTER in kinds:
+        return PathKind.TORUS
+    # An NVSwitch of several hosts belongs to no fabric.
+    switches = [
+        vertex
+        for vertex in vertices
+        if vertex.host is None and vertex.kind is not VertexKind.NVSWITCH
+    ]
     if switches:
         return _outside(vertices, switches)
     if LinkKind.SOCKET in over:

@@ -1,7 +1,9 @@
 """The one physical path that traffic between two devices is pinned to.
 
 Allowed paths: traffic passes through no GPU but its two ends, and enters no host but those of its
-ends; between two devices of one host it stays inside the host when it can. Among the allowed paths
+ends. It keeps off the fabric when it can: between two devices of one host it stays inside the host
+or on the accelerators' own network (NVSwitches and routers outside hosts), between devices of
+several hosts on that network if they share one. Among the allowed paths
 the pinned one has
 
 1. the least routing distance, the sum of `ROUTING_DISTANCE` over its links, so that each device

@@ -37,7 +37,11 @@ MAX_COUNTED_PATHS = 1_000_000
 # Searches that a router remembers before it starts afresh.
 _MAX_REMEMBERED = 65_536
 
+# In place of the number of a host: switches of the fabric, and what outside hosts belongs to the
+# accelerators' own network.
 _FABRIC = -1
+_DEVICE_NETWORK = -2
+_OF_DEVICE_NETWORKS = (VertexKind.NVSWITCH, VertexKind.ROUTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,8 @@ class Router:
         self._place = list(range(len(self.names)))
         for number, vertex in enumerate(self._vertices):
             if vertex.host is None:
-                self._host.append(_FABRIC)
+                own = vertex.kind in _OF_DEVICE_NETWORKS
+                self._host.append(_DEVICE_NETWORK if own else _FABRIC)
                 continue
             host = hosts.setdefault(vertex.host, len(hosts))
             if host == len(self._members):
@@ -125,6 +130,7 @@ class Router:
             entering[other].setdefault(self._host[one], []).append(_Arc(one, distance, width))
         self._leaving: Sequence[_Arcs] = leaving
         self._entering: Sequence[_Arcs] = entering
+        self._has_device_network = _DEVICE_NETWORK in self._host
         self._first_alike = self._like_hosts()
         self._destination = self._number_destinations()
         self._links_of_a_search = self._most_links()
@@ -155,7 +161,8 @@ class Router:
             self._host[found.source]: self._host[source],
             self._host[found.target]: self._host[target],
         }
-        moved.pop(_FABRIC, None)
+        for outside in (_FABRIC, _DEVICE_NETWORK):
+            moved.pop(outside, None)
 
         def here(vertex: int) -> int:
             host = moved.get(self._host[vertex])
@@ -177,7 +184,7 @@ class Router:
         # A path that enters one host twice chooses between vertices of both by their names.
         order = (hosts[0] > hosts[1]) - (hosts[0] < hosts[1])
         ends = [
-            (_FABRIC if host == _FABRIC else self._first_alike[host], self._place[end])
+            (host if host < 0 else self._first_alike[host], self._place[end])
             for host, end in zip(hosts, (source, target), strict=True)
         ]
         return order, *ends
@@ -186,10 +193,10 @@ class Router:
         """The links between switches, and those of two hosts with as many as any has."""
         outside, of_host = 0, [0] * len(self._members)
         for host, leaving, entering in zip(self._host, self._leaving, self._entering, strict=True):
-            if host == _FABRIC:
-                outside += len(leaving.get(_FABRIC, ()))
+            if host < 0:
+                outside += _count(leaving)
                 continue
-            of_host[host] += sum(map(len, leaving.values())) + len(entering.get(_FABRIC, ()))
+            of_host[host] += sum(map(len, leaving.values())) + _count(entering)
         return outside + 2 * max(of_host, default=0)
 
     def _like_hosts(self) -> list[int]:
@@ -203,11 +210,11 @@ class Router:
         for vertex in self._members[host]:
             wiring.append((self._vertices[vertex].kind, self._vertices[vertex].rail))
             for arcs in (self._leaving[vertex], self._entering[vertex]):
-                if arcs.keys() - {host, _FABRIC}:
+                if arcs.keys() - {host, _FABRIC, _DEVICE_NETWORK}:
                     return host  # joined to another host: like no other
                 wiring += (
                     tuple(sorted((self._place[a.far], a.distance, a.bandwidth) for a in group))
-                    for group in (arcs.get(host, ()), arcs.get(_FABRIC, ()))
+                    for group in (arcs.get(one, ()) for one in (host, _FABRIC, _DEVICE_NETWORK))
                 )
         return tuple(wiring)
 
@@ -217,9 +224,9 @@ class Router:
         Two devices at one switch so have numbers with different remainders, as far as that goes.
         """
         reached = {
-            vertex: min(arc.far for arc in arcs[_FABRIC])
+            vertex: min(arc.far for one, group in arcs.items() if one < 0 for arc in group)
             for vertex, arcs in enumerate(self._entering)
-            if self._host[vertex] != _FABRIC and _FABRIC in arcs
+            if self._host[vertex] >= 0 and min(arcs, default=0) < 0
         }
         in_order = sorted(reached, key=lambda vertex: (reached[vertex], vertex))
         return {vertex: number for number, vertex in enumerate(in_order)}
@@ -240,9 +247,10 @@ class Router:
     def _views(self, source: int, target: int) -> Iterator[tuple[int, ...]]:
         """The hosts whose vertices a path may pass; the first view that has a path is used."""
         ends = self._host[source], self._host[target]
-        if ends[0] == ends[1] != _FABRIC:
-            yield (ends[0],)
-        yield tuple(dict.fromkeys((_FABRIC, *ends)))
+        own = (_DEVICE_NETWORK,) if self._has_device_network else ()
+        if ends[0] == ends[1] >= 0 or own:
+            yield tuple(dict.fromkeys((*own, *ends)))
+        yield tuple(dict.fromkeys((_FABRIC, *own, *ends)))
 
     def _find(self, source: int, target: int) -> _Found | None:
         for hosts in self._views(source, target):
@@ -284,7 +292,7 @@ class Router:
             foreign[vertex] = least + self._foreign(vertex, source, target)
             count[vertex] = min(sum(count[far] for far in wide), MAX_COUNTED_PATHS + 1)
             best[vertex] = [far for far in wide if foreign[far] == least]
-        legs = tuple(follow(best, source, target, lambda vertex: self._host[vertex] != _FABRIC))
+        legs = tuple(follow(best, source, target, lambda vertex: self._host[vertex] >= 0))
         return _Found(source, target, legs, found.distance, count[source] - 1)
 
     def _distances(self, source: int, target: int, hosts: tuple[int, ...]) -> dict[int, int]:
@@ -337,3 +345,8 @@ class Router:
         return sum(
             end.host == nic.host and end.rail is not None and end.rail != nic.rail for end in ends
         )
+
+
+def _count(arcs: _Arcs) -> int:
+    """How many of the arcs lead outside hosts."""
+    return sum(len(group) for one, group in arcs.items() if one < 0)

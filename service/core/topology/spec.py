@@ -13,6 +13,7 @@ from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 __all__ = [
     "ChangedLink",
     "ClusterSpec",
+    "DeviceNetworkSpec",
     "DeviceSpec",
     "Duplex",
     "Edit",
@@ -21,13 +22,16 @@ __all__ = [
     "FailedDevice",
     "FailedHost",
     "FailedLink",
+    "FatTree",
     "HostSpec",
     "LeafSpine",
     "LinkSpec",
     "MeasuredRate",
+    "NvlinkDomain",
     "RailOptimised",
     "ReverseSpec",
     "SwitchSpec",
+    "Torus",
 ]
 
 
@@ -57,10 +61,13 @@ class MeasuredRate:
 class DeviceSpec:
     """A device or a switch inside a host, named within it (`gpu0`). Absent facts are unknown.
 
-    `port_bytes_per_second` is the line rate of a NIC; a fabric's links take it as theirs, with
-    where it comes from. Devices that name the same `port` (functions of one NIC port) share its
-    line; those of one `card` share its connection to the host, or one for each `slot` where the
-    card or several cards have any. Without a `card` or `slot` functions of one port share that too.
+    `port_bytes_per_second` is the line rate of a NIC, or what an accelerator has to the NVSwitches
+    of a domain, of `port_lanes` links together; the links of a fabric or of a device network take
+    it as theirs, with where it comes from.
+
+    Devices that name the same `port` (functions of one NIC port) share its line; those of one
+    `card` share its connection to the host, or one for each `slot` where the card or several cards
+    have any. Without a `card` or `slot` functions of one port share that too.
     """
 
     name: str
@@ -71,6 +78,7 @@ class DeviceSpec:
     port_effective_bytes_per_second: float | None = None
     port_origin: RateOrigin = RateOrigin.STATED
     port_source: str | None = None
+    port_lanes: int = 1
     port: str | None = None
     card: str | None = None
     slot: str | None = None
@@ -189,7 +197,60 @@ class RailOptimised:
     rates: FabricRates = FabricRates()
 
 
-FabricSpec = LeafSpine | RailOptimised
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FatTree:
+    """Pods of leaves and spines, joined by cores.
+
+    Either `ports_per_switch` is given, for a k-ary tree in which all links have one rate, or the
+    four numbers of its shape: all NICs of `hosts_per_leaf` consecutive hosts share one leaf,
+    `leaves_per_pod` leaves meet each of `spines_per_pod` spines, and spine j of every pod meets
+    each of the `cores_per_spine` cores of group j. `core_oversubscription_ratio` is what a spine
+    takes from the leaves of a full pod over what it gives to cores; 1 when absent.
+    """
+
+    ports_per_switch: int | None = None
+    hosts_per_leaf: int | None = None
+    leaves_per_pod: int | None = None
+    spines_per_pod: int | None = None
+    cores_per_spine: int | None = None
+    core_oversubscription_ratio: float | None = None
+    rates: FabricRates = FabricRates()
+
+
+FabricSpec = LeafSpine | RailOptimised | FatTree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvlinkDomain:
+    """The accelerators of `hosts_per_domain` consecutive hosts (all by default) share NVSwitches.
+
+    `link_bytes_per_second` is what each accelerator has to them, by all of its `lanes` links; by
+    default its port's.
+    """
+
+    hosts_per_domain: int | None = None
+    link_bytes_per_second: float | None = None
+    link_effective_bytes_per_second: float | None = None
+    latency_seconds: float | None = None
+    lanes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torus:
+    """Accelerators in one to three dimensions, each with a link to the next one both ways.
+
+    They take the coordinates in order, the last dimension first. With `wraparound` the last of a
+    row meets the first. `link_bytes_per_second` is that of one link.
+    """
+
+    dimensions: tuple[int, ...]
+    link_bytes_per_second: float
+    link_effective_bytes_per_second: float | None = None
+    latency_seconds: float | None = None
+    wraparound: bool = True
+
+
+DeviceNetworkSpec = NvlinkDomain | Torus
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,11 +304,13 @@ Edit = FailedHost | FailedDevice | FailedLink | ChangedLink
 class ClusterSpec:
     """A whole topology document. Links name devices as `host/device` and switches by name.
 
-    `edits` are exceptions to all the rest, whatever made what they name.
+    `fabric` joins the NICs of all hosts, `device_network` the accelerators without NICs. `edits`
+    are exceptions to all the rest, whatever made what they name.
     """
 
     hosts: tuple[HostSpec, ...]
     switches: tuple[SwitchSpec, ...] = ()
     links: tuple[LinkSpec, ...] = ()
     fabric: FabricSpec | None = None
+    device_network: DeviceNetworkSpec | None = None
     edits: tuple[Edit, ...] = ()

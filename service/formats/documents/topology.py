@@ -11,8 +11,14 @@ from msgspec import UNSET, Meta, UnsetType
 from service.core.topology import spec
 from service.core.topology.cluster import RateOrigin, VertexKind
 from service.formats.documents.fields import or_none
+from service.formats.documents.topology_device_networks import (
+    NvlinkDomainDocument,
+    TorusDocument,
+    device_network_to_core,
+)
 from service.formats.documents.topology_edits import EditDocument, edit_to_core
 from service.formats.documents.topology_fabrics import (
+    FatTreeDocument,
     LeafSpineDocument,
     RailOptimisedDocument,
     fabric_to_core,
@@ -57,18 +63,24 @@ class DeviceDocument(TopologyPart, frozen=True, kw_only=True):
         | UnsetType
     ) = UNSET
     port_bytes_per_second: (
-        Annotated[BytesPerSecond, Meta(description="Nominal line rate of a NIC, bytes per second.")]
+        Annotated[
+            BytesPerSecond,
+            Meta(
+                description="Nominal line rate of a NIC, bytes per second; of an accelerator, what"
+                " it has to the NVSwitches of a domain."
+            ),
+        ]
         | UnsetType
     ) = UNSET
     port_effective_bytes_per_second: (
         Annotated[
             BytesPerSecond,
-            Meta(description="What a NIC's line carries in practice, at most its line rate."),
+            Meta(description="What the port carries in practice, at most its line rate."),
         ]
         | UnsetType
     ) = UNSET
     port_origin: Annotated[
-        RateOrigin, Meta(description="How the line rate of a NIC came to be known.")
+        RateOrigin, Meta(description="How the line rate of the port came to be known.")
     ] = RateOrigin.STATED
     port_source: (
         Annotated[
@@ -81,6 +93,9 @@ class DeviceDocument(TopologyPart, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    port_lanes: Annotated[
+        int, Meta(ge=1, le=1024, description="How many links the port is made of.")
+    ] = 1
     port: (
         Annotated[
             DeviceName,
@@ -170,7 +185,8 @@ class SwitchDocument(TopologyPart, frozen=True, kw_only=True):
 
     name: Annotated[Name, Meta(description="Name of the switch.", examples=["core-a"])]
     kind: Annotated[
-        Literal["leaf", "spine", "switch"], Meta(description="Its tier, when it has one.")
+        Literal["leaf", "spine", "core", "router", "nvswitch", "switch"],
+        Meta(description="Its tier, when it has one."),
     ] = "switch"
     rail: Annotated[Rail, Meta(description="The rail it serves.")] | UnsetType = UNSET
 
@@ -197,10 +213,20 @@ class TopologyDocument(TopologyPart, frozen=True, kw_only=True):
     ] = ()
     fabric: (
         Annotated[
-            LeafSpineDocument | RailOptimisedDocument,
+            LeafSpineDocument | RailOptimisedDocument | FatTreeDocument,
             Meta(
                 description="A network over the NICs of all hosts.",
                 examples=[{"kind": "rail_optimised", "spines": 2}],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    device_network: (
+        Annotated[
+            NvlinkDomainDocument | TorusDocument,
+            Meta(
+                description="A network of the accelerators' own, without NICs.",
+                examples=[{"kind": "nvlink_domain", "hosts_per_domain": 18}],
             ),
         ]
         | UnsetType
@@ -235,6 +261,9 @@ def to_core(document: TopologyDocument) -> spec.ClusterSpec:
         ),
         links=tuple(link_to_core(link) for link in document.links),
         fabric=None if document.fabric is UNSET else fabric_to_core(document.fabric),
+        device_network=None
+        if document.device_network is UNSET
+        else device_network_to_core(document.device_network),
         edits=tuple(edit_to_core(edit) for edit in document.edits),
     )
 
@@ -260,6 +289,7 @@ def _device(device: DeviceDocument) -> spec.DeviceSpec:
         port_effective_bytes_per_second=or_none(device.port_effective_bytes_per_second),
         port_origin=device.port_origin,
         port_source=or_none(device.port_source),
+        port_lanes=device.port_lanes,
         port=or_none(device.port),
         card=or_none(device.card),
         slot=or_none(device.slot),

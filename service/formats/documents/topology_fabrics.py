@@ -12,11 +12,17 @@ from service.formats.documents.topology_fields import (
     TopologyPart,
 )
 
-__all__ = ["LeafSpineDocument", "RailOptimisedDocument", "fabric_to_core"]
+__all__ = [
+    "FabricDocument",
+    "FatTreeDocument",
+    "LeafSpineDocument",
+    "RailOptimisedDocument",
+    "fabric_to_core",
+]
 
 
 class _FabricDocument(TopologyPart, frozen=True, kw_only=True, tag_field="kind"):
-    """What both fabrics take."""
+    """What all fabrics take."""
 
     oversubscription_ratio: (
         Annotated[
@@ -88,7 +94,65 @@ class RailOptimisedDocument(_FabricDocument, frozen=True, kw_only=True, tag="rai
     spines: Annotated[int, Meta(ge=0, le=1024, description="Number of spines.")] = 0
 
 
-def fabric_to_core(fabric: LeafSpineDocument | RailOptimisedDocument) -> spec.FabricSpec:
+class FatTreeDocument(_FabricDocument, frozen=True, kw_only=True, tag="fat_tree"):
+    """Pods of leaves and spines joined by cores: `ports_per_switch`, or the four other numbers."""
+
+    ports_per_switch: (
+        Annotated[
+            int,
+            Meta(
+                ge=2,
+                le=1024,
+                description="k of a k-ary tree: k pods of k/2 leaves and k/2 spines, (k/2)^2 cores,"
+                " k/2 ports for NICs on a leaf, all links of one rate.",
+                examples=[16],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    hosts_per_leaf: (
+        Annotated[int, Meta(ge=1, le=4096, description="Consecutive hosts under one leaf.")]
+        | UnsetType
+    ) = UNSET
+    leaves_per_pod: (
+        Annotated[int, Meta(ge=1, le=4096, description="Consecutive leaves of one pod.")]
+        | UnsetType
+    ) = UNSET
+    spines_per_pod: (
+        Annotated[
+            int, Meta(ge=1, le=4096, description="Spines of a pod; each leaf of it meets each.")
+        ]
+        | UnsetType
+    ) = UNSET
+    cores_per_spine: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=4096,
+                description="Cores that a spine meets: spine j of every pod meets the same ones.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    core_oversubscription_ratio: (
+        Annotated[
+            float,
+            Meta(
+                ge=1e-3,
+                le=1e6,
+                description="What a spine takes from the leaves of a full pod over what it gives to"
+                " its cores; 1 if absent.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+FabricDocument = LeafSpineDocument | RailOptimisedDocument | FatTreeDocument
+
+
+def fabric_to_core(fabric: FabricDocument) -> spec.FabricSpec:
     """The fabric as the core knows it."""
     rates = spec.FabricRates(
         oversubscription_ratio=or_none(fabric.oversubscription_ratio),
@@ -97,6 +161,16 @@ def fabric_to_core(fabric: LeafSpineDocument | RailOptimisedDocument) -> spec.Fa
         link_effective_bytes_per_second=or_none(fabric.link_effective_bytes_per_second),
         latency_seconds=or_none(fabric.latency_seconds),
     )
+    if isinstance(fabric, FatTreeDocument):
+        return spec.FatTree(
+            ports_per_switch=or_none(fabric.ports_per_switch),
+            hosts_per_leaf=or_none(fabric.hosts_per_leaf),
+            leaves_per_pod=or_none(fabric.leaves_per_pod),
+            spines_per_pod=or_none(fabric.spines_per_pod),
+            cores_per_spine=or_none(fabric.cores_per_spine),
+            core_oversubscription_ratio=or_none(fabric.core_oversubscription_ratio),
+            rates=rates,
+        )
     if isinstance(fabric, LeafSpineDocument):
         return spec.LeafSpine(
             hosts_per_leaf=fabric.hosts_per_leaf, spines=fabric.spines, rates=rates

@@ -1,5 +1,6 @@
 """Random topologies, seeded: designs, listed hosts, fabrics, odd extra links, torn parts."""
 
+from dataclasses import replace
 from random import Random
 
 from service.core.topology.cluster import Cluster, LinkKind, VertexKind
@@ -7,15 +8,19 @@ from service.core.topology.designs import DESIGNS
 from service.core.topology.expand import expand
 from service.core.topology.spec import (
     ClusterSpec,
+    DeviceNetworkSpec,
     DeviceSpec,
     Duplex,
     FabricRates,
     FabricSpec,
+    FatTree,
     HostSpec,
     LeafSpine,
     LinkSpec,
+    NvlinkDomain,
     RailOptimised,
     SwitchSpec,
+    Torus,
 )
 
 __all__ = ["random_cluster", "random_spec"]
@@ -58,7 +63,7 @@ def _listed_host(random: Random, name: str) -> HostSpec:
 
 
 def _fabric(random: Random) -> FabricSpec | None:
-    shape = random.choice(("leaf_spine", "rail_optimised", "none"))
+    shape = random.choice(("leaf_spine", "rail_optimised", "fat_tree", "none"))
     spines = random.randint(1, 3)
     rates = FabricRates(
         oversubscription_ratio=random.choice((None, 1.0, 2.0, 3.0)),
@@ -66,12 +71,38 @@ def _fabric(random: Random) -> FabricSpec | None:
     )
     if shape == "leaf_spine":
         return LeafSpine(hosts_per_leaf=random.randint(1, 3), spines=spines, rates=rates)
+    if shape == "fat_tree":
+        return FatTree(
+            hosts_per_leaf=random.randint(1, 2),
+            leaves_per_pod=random.randint(1, 2),
+            spines_per_pod=spines,
+            cores_per_spine=random.randint(1, 3),
+            core_oversubscription_ratio=random.choice((None, 1.0, 2.0)),
+            rates=rates,
+        )
     if shape == "rail_optimised":
         if random.random() < 0.4:
             link = FabricRates(link_bytes_per_second=rates.link_bytes_per_second)
             return RailOptimised(spines=0, rates=link)
         per_leaf = random.choice((None, 1, 2))
         return RailOptimised(hosts_per_leaf=per_leaf, spines=spines, rates=rates)
+    return None
+
+
+def _device_network(random: Random, gpus: int, hosts: int) -> DeviceNetworkSpec | None:
+    shape = random.choice(("nvlink_domain", "torus", *("none",) * 4))
+    rate = random.choice(RATES)
+    if shape == "nvlink_domain":
+        return NvlinkDomain(
+            hosts_per_domain=random.choice((None, 1, max(hosts - 1, 1))), link_bytes_per_second=rate
+        )
+    if shape == "torus":
+        rows = max(size for size in (1, 2, 3, 4) if gpus % size == 0)
+        return Torus(
+            dimensions=(rows, gpus // rows),
+            link_bytes_per_second=rate,
+            wraparound=random.random() < 0.7,
+        )
     return None
 
 
@@ -100,8 +131,11 @@ def random_spec(random: Random) -> ClusterSpec:
         else:
             design, count = random.choice(sorted(DESIGNS)), random.randint(1, 2)
             hosts.append(HostSpec(name=f"h{entry}-", count=count, design=design))
-    switches = tuple(SwitchSpec(f"core{i}") for i in range(random.randint(0, 2)))
+    switches = tuple(SwitchSpec(f"extra{i}") for i in range(random.randint(0, 2)))
     bare = ClusterSpec(hosts=tuple(hosts), switches=switches, fabric=_fabric(random))
+    cluster = expand(bare).cluster
+    network = _device_network(random, len(cluster.devices), len(cluster.hosts))
+    bare = replace(bare, device_network=network)
     cluster = expand(bare).cluster
     ends, taken, links = list(cluster.vertices), set(cluster.links), []
     for _ in range(random.randint(0, 12)):
@@ -110,7 +144,7 @@ def random_spec(random: Random) -> ClusterSpec:
         if not pairs & taken:
             taken |= pairs
             links.append(link)
-    return ClusterSpec(hosts=bare.hosts, switches=switches, links=tuple(links), fabric=bare.fabric)
+    return replace(bare, links=tuple(links))
 
 
 def random_cluster(random: Random) -> Cluster:

@@ -6,21 +6,21 @@ import pytest
 
 from service.core.errors import FaultCode, InvalidInput
 from service.core.topology.cluster import LinkKind, VertexKind
-from service.core.topology.fabrics import (
+from service.core.topology.fabric_parts import (
     TYPICAL_LINK_LATENCY_SECONDS,
+    DevicePort,
     FabricParts,
     HostPorts,
-    NicPort,
-    build_fabric,
-    leaf_spine,
-    rail_optimised,
 )
+from service.core.topology.fabrics import build_fabric, leaf_spine, rail_optimised
 from service.core.topology.spec import FabricRates, FabricSpec, LeafSpine, RailOptimised
 
 
 def ports(hosts: int, nics: int, rate: float | None = 50e9) -> list[HostPorts]:
     return [
-        HostPorts(f"host{h}", tuple(NicPort(f"host{h}/nic{n}", n, rate, 48e9) for n in range(nics)))
+        HostPorts(
+            f"host{h}", tuple(DevicePort(f"host{h}/nic{n}", n, rate, 48e9) for n in range(nics))
+        )
         for h in range(hosts)
     ]
 

@@ -174,11 +174,20 @@ def equals(cluster: Cluster, source: str, target: str) -> list[tuple[str, ...]] 
     """Every allowed path of least distance and widest bottleneck, by networkx."""
     vertices = cluster.vertices
     homes = {vertices[source].host, vertices[target].host}
-    for with_fabric in (False, True) if len(homes) == 1 else (True,):
+    own_network = {
+        name
+        for name, vertex in vertices.items()
+        if vertex.host is None and vertex.kind.value in ("nvswitch", "router")
+    }
+    for with_fabric in (False, True) if len(homes) == 1 or own_network else (True,):
         graph: nx.DiGraph[str] = nx.DiGraph()
         for (one, other), link in cluster.links.items():
             if all(
-                (vertices[end].host in homes or (with_fabric and vertices[end].host is None))
+                (
+                    vertices[end].host in homes
+                    or end in own_network
+                    or (with_fabric and vertices[end].host is None)
+                )
                 and (vertices[end].kind.value != "gpu" or end in (source, target))
                 for end in (one, other)
             ):

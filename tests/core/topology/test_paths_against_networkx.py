@@ -25,10 +25,17 @@ def slow_path(cluster: Cluster, source: str, target: str) -> tuple[list[str], in
     ends = (source, target)
     homes = {vertices[end].host for end in ends}
 
+    own_network = {
+        name
+        for name, vertex in vertices.items()
+        if vertex.host is None and vertex.kind.value in ("nvswitch", "router")
+    }
+
     def graph(with_fabric: bool) -> "nx.DiGraph[str]":
         made: nx.DiGraph[str] = nx.DiGraph()
         for name, vertex in vertices.items():
-            entered = vertex.host in homes or (vertex.host is None and with_fabric)
+            outside = vertex.host is None and (with_fabric or name in own_network)
+            entered = vertex.host in homes or outside
             if entered and (vertex.kind.value != "gpu" or name in ends):
                 made.add_node(name)
         for (one, other), link in cluster.links.items():
@@ -38,7 +45,7 @@ def slow_path(cluster: Cluster, source: str, target: str) -> tuple[list[str], in
         return made
 
     views = [graph(with_fabric=True)]
-    if len(homes) == 1:
+    if len(homes) == 1 or own_network:
         views.insert(0, graph(with_fabric=False))
     for view in views:
         try:

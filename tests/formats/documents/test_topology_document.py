@@ -36,6 +36,7 @@ WHOLE: dict[str, Any] = {
                     "port_effective_bytes_per_second": 2.4e10,
                     "port_origin": "product",
                     "port_source": "200 Gb/s port",
+                    "port_lanes": 4,
                     "port": "port0",
                     "card": "card0",
                     "slot": "slot0",
@@ -167,6 +168,7 @@ def test_a_whole_document_keeps_everything() -> None:
                         port_effective_bytes_per_second=2.4e10,
                         port_origin=RateOrigin.PRODUCT,
                         port_source="200 Gb/s port",
+                        port_lanes=4,
                         port="port0",
                         card="card0",
                         slot="slot0",
@@ -244,6 +246,88 @@ def test_a_rail_optimised_fabric() -> None:
     core = to_core(decode({**SMALLEST, "fabric": fabric}))
     rates = spec.FabricRates(uplink_bytes_per_second=1e11)
     assert core.fabric == spec.RailOptimised(spines=2, rates=rates)
+
+
+def test_fat_trees() -> None:
+    k_ary = {"kind": "fat_tree", "ports_per_switch": 8, "latency_seconds": 1e-6}
+    core = to_core(decode({**SMALLEST, "fabric": k_ary}))
+    assert core.fabric == spec.FatTree(
+        ports_per_switch=8, rates=spec.FabricRates(latency_seconds=1e-6)
+    )
+    shape = {
+        "kind": "fat_tree",
+        "hosts_per_leaf": 1,
+        "leaves_per_pod": 2,
+        "spines_per_pod": 3,
+        "cores_per_spine": 4,
+        "core_oversubscription_ratio": 2.0,
+        "oversubscription_ratio": 1.5,
+    }
+    document = decode({**SMALLEST, "fabric": shape})
+    assert json.loads(msgspec.json.encode(document))["fabric"] == shape
+    assert to_core(document).fabric == spec.FatTree(
+        hosts_per_leaf=1,
+        leaves_per_pod=2,
+        spines_per_pod=3,
+        cores_per_spine=4,
+        core_oversubscription_ratio=2.0,
+        rates=spec.FabricRates(oversubscription_ratio=1.5),
+    )
+
+
+def test_networks_of_the_accelerators() -> None:
+    domain = {
+        "kind": "nvlink_domain",
+        "hosts_per_domain": 18,
+        "link_bytes_per_second": 9e11,
+        "link_effective_bytes_per_second": 8e11,
+        "latency_seconds": 1e-6,
+        "lanes": 18,
+    }
+    document = decode({**SMALLEST, "device_network": domain})
+    assert json.loads(msgspec.json.encode(document))["device_network"] == domain
+    assert to_core(document).device_network == spec.NvlinkDomain(
+        hosts_per_domain=18,
+        link_bytes_per_second=9e11,
+        link_effective_bytes_per_second=8e11,
+        latency_seconds=1e-6,
+        lanes=18,
+    )
+    torus = {
+        "kind": "torus",
+        "dimensions": [2, 4],
+        "link_bytes_per_second": 8e10,
+        "link_effective_bytes_per_second": 7e10,
+        "latency_seconds": 1e-6,
+        "wraparound": False,
+    }
+    document = decode({**SMALLEST, "device_network": torus})
+    assert json.loads(msgspec.json.encode(document))["device_network"] == torus
+    assert to_core(document).device_network == spec.Torus(
+        dimensions=(2, 4),
+        link_bytes_per_second=8e10,
+        link_effective_bytes_per_second=7e10,
+        latency_seconds=1e-6,
+        wraparound=False,
+    )
+    assert len(expand(to_core(document)).cluster.devices) == 8
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"kind": "star"},
+        {"kind": "torus", "dimensions": [8]},
+        {"kind": "torus", "dimensions": [], "link_bytes_per_second": 8e10},
+        {"kind": "torus", "dimensions": [2, 2, 2, 1], "link_bytes_per_second": 8e10},
+        {"kind": "torus", "dimensions": [0], "link_bytes_per_second": 8e10},
+        {"kind": "nvlink_domain", "hosts_per_domain": 0},
+        {"kind": "nvlink_domain", "spines": 2},
+    ],
+)
+def test_what_the_shape_of_a_network_refuses(network: object) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        decode({**SMALLEST, "device_network": network})
 
 
 def test_defaults_are_not_written() -> None:
