@@ -58,6 +58,8 @@ BOXES = {
     VertexKind.CPU: BoxLook("CPU", "#f8e9db", "#a65b2b"),
     VertexKind.LEAF: BoxLook("leaf", "#ece4f6", "#7b4a9c"),
     VertexKind.SPINE: BoxLook("spine", "#dccdf0", "#7b4a9c"),
+    VertexKind.CORE: BoxLook("core", "#cbb7e8", "#7b4a9c"),
+    VertexKind.ROUTER: BoxLook("router", "#c3e8d9", "#1c7d64"),
     VertexKind.SWITCH: BoxLook("switch", "#ece4f6", "#7b4a9c"),
 }
 LINES = {

@@ -171,8 +171,13 @@ def _trunks(
 
 def _left_out(cluster: Cluster, tiers: Mapping[str, int]) -> Iterable[str]:
     within = direct = 0
+    routers = sum(vertex.kind is VertexKind.ROUTER for vertex in cluster.vertices.values())
+    if routers:
+        yield f"{routers} routers of the accelerators' own network, and their links"
     for link in cluster.links.values():
         ends = cluster.vertices[link.source], cluster.vertices[link.target]
+        if VertexKind.ROUTER in (ends[0].kind, ends[1].kind):
+            continue
         if all(end.host is None for end in ends):
             within += tiers.get(link.source) == tiers.get(link.target)
         elif None not in (ends[0].host, ends[1].host):
@@ -182,7 +187,9 @@ def _left_out(cluster: Cluster, tiers: Mapping[str, int]) -> Iterable[str]:
     if direct:
         yield f"{direct} directed links straight from host to host"
     apart = sum(
-        vertex.host is None and name not in tiers and vertex.kind is not VertexKind.NVSWITCH
+        vertex.host is None
+        and name not in tiers
+        and vertex.kind not in (VertexKind.NVSWITCH, VertexKind.ROUTER)
         for name, vertex in cluster.vertices.items()
     )
     if apart:

@@ -485,6 +485,38 @@ async def test_what_is_shared_and_what_is_edited_is_listed(client: httpx.AsyncCl
     assert "measured_bytes_per_second" not in found[1]
 
 
+async def test_accelerators_have_networks_of_their_own(client: httpx.AsyncClient) -> None:
+    rack = {
+        "hosts": [{"name": "tray", "count": 18, "design": "gb200-nvl72"}],
+        "fabric": {"kind": "rail_optimised"},
+        "device_network": {"kind": "nvlink_domain"},
+    }
+    stored = await client.put("/v1/topologies/rack", json=rack)
+    assert stored.status_code == 201
+    assert stored.json()["summary"]["vertices_by_kind"]["nvswitch"] == 1
+    chips = [{"name": f"gpu{n}", "kind": "gpu"} for n in range(4)]
+    pod = {
+        "hosts": [{"name": "host", "count": 8, "devices": chips}],
+        "device_network": {
+            "kind": "torus",
+            "dimensions": [4, 8],
+            "link_bytes_per_second": 8e10,
+            "latency_seconds": 1e-6,
+        },
+    }
+    assert (await client.put("/v1/topologies/pod", json=pod)).status_code == 201
+    routers = await client.get("/v1/topologies/pod/devices?kind=router&limit=200")
+    assert len(routers.json()["items"]) == 32
+    for name, source, target, kind, rate in (
+        ("rack", "tray0/gpu0", "tray17/gpu3", "nvlink", 9e11),
+        ("pod", "host0/gpu0", "host5/gpu1", "torus", 8e10),
+    ):
+        asked = {"source": source, "target": target, "message_bytes": 1_000_000}
+        answer = (await client.post(f"/v1/topologies/{name}/paths", json=asked)).json()
+        assert answer["paths"][0]["kind"] == kind
+        assert answer["paths"][0]["bandwidth_bytes_per_second"] == rate
+
+
 async def test_edits_at_fault_are_told_by_their_place(client: httpx.AsyncClient) -> None:
     edits = [
         {"kind": "failed_device", "name": "host0/gpu9"},

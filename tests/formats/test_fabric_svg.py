@@ -15,11 +15,13 @@ from service.core.topology.spec import (
     DeviceSpec,
     FabricRates,
     FabricSpec,
+    FatTree,
     HostSpec,
     LeafSpine,
     LinkSpec,
     RailOptimised,
     SwitchSpec,
+    Torus,
 )
 from service.core.topology.tiers import switch_tiers
 from service.formats.cluster_looks import load_colour
@@ -107,6 +109,20 @@ def test_the_ends_of_a_path_are_shown_whatever_is_cut_short() -> None:
     assert {"host3", "host250"} <= set(words(svg))
     assert over.note in words(svg)
     check_inside_the_page(svg)
+
+
+def test_cores_stand_above_spines_and_a_torus_is_told() -> None:
+    tree = FatTree(hosts_per_leaf=1, leaves_per_pod=2, spines_per_pod=2, cores_per_spine=2)
+    svg = fabric_svg(cluster_of(4, tree), title="x")
+    assert "core1-1 (core)" in titles(svg)
+    assert any("4 leaves · 4 spines · 4 core switches" in one for one in words(svg))
+    chips = tuple(DeviceSpec(name=f"gpu{n}", kind=VertexKind.GPU) for n in range(4))
+    spec = ClusterSpec(
+        hosts=(HostSpec(name="h", count=4, devices=chips),),
+        device_network=Torus(dimensions=(4, 4), link_bytes_per_second=80e9),
+    )
+    svg = fabric_svg(expand(spec).cluster, title="x")
+    assert "Not drawn: 16 routers of the accelerators' own network, and their links." in words(svg)
 
 
 def test_hosts_that_nothing_joins() -> None:

@@ -12,6 +12,7 @@ from service.core.topology.spec import DeviceNetworkSpec, LinkSpec, NvlinkDomain
 __all__ = [
     "DEVICE_NETWORK_PREFIXES",
     "MAX_DIMENSIONS",
+    "MAX_TORUS_DEVICES",
     "build_device_network",
     "nvlink_domain",
     "torus",
@@ -21,6 +22,8 @@ __all__ = [
 DEVICE_NETWORK_PREFIXES = ("nvlink", "router")
 
 MAX_DIMENSIONS = 3
+# A path to the far side of a larger one is a search of many milliseconds, for each pair anew.
+MAX_TORUS_DEVICES = 4_096
 
 
 def build_device_network(network: DeviceNetworkSpec, hosts: Sequence[HostPorts]) -> FabricParts:
@@ -168,6 +171,9 @@ def _dimension_faults(network: Torus, gpus: int) -> list[Fault]:
     sizes = network.dimensions
     if not 1 <= len(sizes) <= MAX_DIMENSIONS or any(size < 1 for size in sizes):
         detail = f"1 to {MAX_DIMENSIONS} dimensions of at least 1; got {list(sizes)}"
+        return [Fault(FaultCode.OUT_OF_RANGE, path, detail)]
+    if prod(sizes) > MAX_TORUS_DEVICES:
+        detail = f"a torus has at most {MAX_TORUS_DEVICES} accelerators; got {prod(sizes)}"
         return [Fault(FaultCode.OUT_OF_RANGE, path, detail)]
     if prod(sizes) != gpus:
         product_of = " x ".join(str(size) for size in sizes)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from service.core.topology.cluster import Cluster, LinkKind
+from service.core.topology.cluster import Cluster, LinkKind, VertexKind
 
 __all__ = ["switch_tiers"]
 
@@ -12,15 +12,16 @@ __all__ = ["switch_tiers"]
 def switch_tiers(cluster: Cluster) -> Mapping[str, int]:
     """The tier of each switch outside hosts: 1 joins devices, 2 joins tier 1 to others, and so on.
 
-    A switch that nothing joins to a device has no tier. NVLinks do not count, so that an NVSwitch
-    of several hosts, which belongs to no fabric, has none either.
+    A switch that nothing joins to a device has no tier. NVLinks and links of routers do not count,
+    so that the accelerators' own network, which is no fabric, has none either.
     """
     above: dict[str, list[str]] = {}
     nearest: dict[str, None] = {}
     for link in cluster.links.values():
-        if link.kind is LinkKind.NVLINK:
+        ends = cluster.vertices[link.source], cluster.vertices[link.target]
+        if link.kind is LinkKind.NVLINK or VertexKind.ROUTER in (ends[0].kind, ends[1].kind):
             continue
-        outside = [cluster.vertices[end].host is None for end in (link.source, link.target)]
+        outside = [end.host is None for end in ends]
         if all(outside):
             above.setdefault(link.source, []).append(link.target)
             above.setdefault(link.target, []).append(link.source)

@@ -66,7 +66,7 @@ class TorusDocument(_DeviceNetworkDocument, frozen=True, kw_only=True, tag="toru
     """Accelerators in a ring, a torus or a mesh; a router beside each one forwards for others."""
 
     dimensions: Annotated[
-        tuple[Annotated[int, Meta(ge=1, le=20_000)], ...],
+        tuple[Annotated[int, Meta(ge=1, le=4096)], ...],
         Meta(
             min_length=1,
             max_length=3,

@@ -26,6 +26,7 @@ from service.core.topology.spec import (
     SwitchSpec,
     Torus,
 )
+from service.core.topology.tiers import switch_tiers
 
 GB = 1e9
 RACK = ClusterSpec(
@@ -274,6 +275,7 @@ def faults_of(network: DeviceNetworkSpec, *hosts: HostSpec) -> list[tuple[FaultC
         (replace(TORUS, dimensions=(4, 7)), [(FaultCode.INCONSISTENT, "dimensions")]),
         (replace(TORUS, dimensions=()), [(FaultCode.OUT_OF_RANGE, "dimensions")]),
         (replace(TORUS, dimensions=(2, 2, 2, 4)), [(FaultCode.OUT_OF_RANGE, "dimensions")]),
+        (replace(TORUS, dimensions=(64, 65)), [(FaultCode.OUT_OF_RANGE, "dimensions")]),
         (replace(TORUS, dimensions=(-4, -8)), [(FaultCode.OUT_OF_RANGE, "dimensions")]),
     ],
 )
@@ -296,6 +298,13 @@ def test_names_of_a_network_are_its_own() -> None:
     assert [(fault.code, fault.path) for fault in refused.value.faults] == [
         (FaultCode.DUPLICATE_NAME, ("device_network",))
     ]
+
+
+def test_the_accelerators_own_network_has_no_tiers() -> None:
+    """Neither the NVSwitches of a domain nor the routers of a torus are leaves of a fabric."""
+    rack = switch_tiers(expand(RACK).cluster)
+    assert rack == {f"rail{n}": 1 for n in range(4)}
+    assert switch_tiers(torus(4, 4)) == {}
 
 
 def test_one_chip_is_a_torus_without_links() -> None:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from service.core.errors import FaultCode, InvalidInput, Path
-from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.core.topology.cluster import Cluster, LinkKind, RateOrigin, VertexKind
 from service.core.topology.expand import MAX_HOSTS, expand
+from service.core.topology.paths import PathFinder
 from service.core.topology.spec import (
     ClusterSpec,
     DeviceSpec,
@@ -253,6 +254,43 @@ def test_listed_hosts_are_joined_by_a_fabric_and_their_nics_take_rails_by_place(
     assert cluster.links["n1/nic0", "rail0"].bandwidth_bytes_per_second == 25e9
     assert cluster.links["rail1", "n0/other"].bandwidth_bytes_per_second == 1e9
     assert cluster.vertices["n0/other"].rail == 1
+
+
+def test_hosts_of_several_kinds_share_one_fabric() -> None:
+    """Two DGX H100, a p4d and a listed host: each NIC has its own rate, each pair of hosts a path.
+
+    The fullest leaf has two DGX H100 of 8 x 50 GB/s, and all leaves have the uplinks it needs.
+    """
+    spec = ClusterSpec(
+        hosts=(
+            HostSpec(name="new", count=2, design="dgx-h100"),
+            HostSpec(name="old", design="p4d"),
+            HostSpec(name="own", devices=(GPU, NIC), links=(link("gpu0", "nic0", 2e9),)),
+        ),
+        fabric=LeafSpine(hosts_per_leaf=2, spines=4),
+    )
+    cluster = expand(spec).cluster
+    assert _edge_rates(cluster) == {"new0": {50e9}, "new1": {50e9}, "old": {12.5e9}, "own": {25e9}}
+    uplinks = {cluster.links[f"leaf{n}", "spine3"].bandwidth_bytes_per_second for n in (0, 1)}
+    assert uplinks == {2 * 8 * 50e9 / 4}
+    finder = PathFinder(cluster)
+    for target, rate in (("new1/gpu3", 50e9), ("old/gpu5", 12.5e9), ("own/gpu0", 2e9)):
+        path = finder.path("new0/gpu0", target)
+        assert path is not None
+        assert path.bandwidth_bytes_per_second == rate
+    inside = finder.path("old/gpu0", "old/gpu7")
+    assert inside is not None
+    assert inside.bandwidth_bytes_per_second == 300e9
+
+
+def _edge_rates(cluster: Cluster) -> dict[str, set[float]]:
+    """The rates of the links that leave each host."""
+    rates: dict[str, set[float]] = {}
+    for found in cluster.links.values():
+        host = cluster.vertices[found.source].host
+        if host is not None and found.kind is LinkKind.NETWORK:
+            rates.setdefault(host, set()).add(found.bandwidth_bytes_per_second)
+    return rates
 
 
 def test_links_may_end_at_switches_of_the_fabric() -> None:
