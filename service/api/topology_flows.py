@@ -23,7 +23,8 @@ _EXAMPLE = {
         "devices": ["host[0-1]/gpu*"],
         "message_bytes": 268_435_456,
     },
-    "routing": "any",
+    # The loads of pinned paths are the same on every machine; a solver's need not be.
+    "routing": "pinned",
 }
 
 

@@ -6,8 +6,7 @@ itself the same on each orbit of the symmetries that leave the root where it is:
 orbits has the same optimum as the whole one, and equal lengths on each orbit are optimal lengths.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -33,6 +32,8 @@ class Collapse:
     ) -> None:
         self._network, self._routes, self._symmetry = network, routes, symmetry
         self._devices = devices
+        self._is_device = np.zeros(network.vertex_count, dtype=np.bool_)
+        self._is_device[devices] = True
 
     def exchange(self, pair_bytes: Fraction, largest: int) -> Problem | None:
         """Each device sends `pair_bytes` to each other one, all at once.
@@ -63,14 +64,18 @@ class Collapse:
 
     def kinds_of_devices(self) -> list[tuple[int, int]]:
         """One device of each kind, and how many there are of it."""
-        canonical = self._symmetry.canonical
-        first = sorted({canonical(device)[0][0] for device in self._devices.tolist()})
-        return [(device, canonical(device)[1]) for device in first]
+        first = [vertex for vertex in self._symmetry.orbits() if self._is_device[vertex]]
+        return [(device, self._symmetry.canonical(device)[1]) for device in first]
 
     def others(self, root: int) -> Mapping[int, int]:
         """One device of each kind as seen from `root`, which is none, and how many there are."""
-        others = (device for device in self._devices.tolist() if device != root)
-        return Counter(self._symmetry.canonical(root, other)[0][1] for other in others)
+        canonical = self._symmetry.canonical
+        alone = canonical(root)[1]
+        return {
+            other: canonical(root, other)[1] // alone
+            for other in self._symmetry.orbits(root)
+            if self._is_device[other] and other != root
+        }
 
     def _alone(
         self, fixed: tuple[int, ...], shares: Mapping[int, Fraction], *, inward: bool
@@ -102,7 +107,9 @@ class Collapse:
         terminals = np.array(list(shares), dtype=np.int32)
         home, hosts = network.host[[root]], np.unique(network.host[self._devices])
         usable = self._routes.may_use(hosts, home) if inward else self._routes.may_use(home, hosts)
-        links = [one for one in _links_of_orbits(network, fixed, canonical) if usable[one]]
+        # The links that leave canonical vertices, each of which stands for its orbit.
+        tails = symmetry.orbits(*fixed)
+        links = [link for tail in tails for link in network.leaving(tail) if usable[link]]
         ends = [(int(network.tail[link]), int(network.head[link])) for link in links]
         tail, head, resource = self._routes.arcs(
             np.array(links, dtype=np.int64),
@@ -157,20 +164,3 @@ class _Kinds:
             np.array(self._copies, dtype=np.int64),
             is_collapsed=True,
         )
-
-
-def _links_of_orbits(
-    network: Network, fixed: tuple[int, ...], canonical: Callable[[int], int]
-) -> Iterator[int]:
-    """The links that leave the canonical vertices, each of which stands for its orbit."""
-    seen, waiting = set(fixed), list(fixed)
-    while waiting:
-        vertex = waiting.pop()
-        leaving = network.leaving(vertex)
-        yield from leaving
-        near = [int(network.head[link]) for link in leaving]
-        near += [int(network.tail[link]) for link in network.entering(vertex)]
-        for other in map(canonical, near):
-            if other not in seen:
-                seen.add(other)
-                waiting.append(other)

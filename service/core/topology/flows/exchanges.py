@@ -27,6 +27,7 @@ __all__ = [
     "MAX_JOINT_SIZE",
     "MAX_LINKS_SEARCHED",
     "MAX_PINNED_PAIRS",
+    "MAX_SYMMETRIC_SIZE",
     "any_exchange",
     "any_messages",
     "each_to_each",
@@ -37,8 +38,10 @@ __all__ = [
 
 Int32Array = npt.NDArray[np.int32]
 
-# Arcs and nodes of one linear program: about a second of one core.
+# Arcs and nodes of one linear program: about a second of one core. Where symmetries have been taken
+# out the solver has fewer equal ways to choose from, and is quicker at the same size.
 MAX_JOINT_SIZE = 20_000
+MAX_SYMMETRIC_SIZE = 60_000
 # Pairs whose pinned paths are looked up, and links that all searches for them look at together.
 MAX_PINNED_PAIRS = 65_536
 MAX_LINKS_SEARCHED = 20_000_000
@@ -114,6 +117,9 @@ def any_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
         method = Method.SYMMETRIC_LINEAR_PROGRAM
     else:
         devices = exchange.vertices.tolist()
+        if len(devices) * (len(devices) - 1) > MAX_JOINT_SIZE:
+            # Each pair takes an arc at least.
+            return FlowBounds(tuple(ordered(study, exchange)), Method.CUTS)
         shares = {
             root: {other: exchange.pair_bytes for other in devices if other != root}
             for root in devices
@@ -138,7 +144,7 @@ def _collapsed(study: FlowStudy, exchange: Exchange) -> tuple[Problem, _Shares] 
     """
     symmetry = study.symmetry(exchange.vertices)
     collapse = Collapse(study.network, Routes(study.network), symmetry, exchange.vertices)
-    problem = collapse.exchange(exchange.pair_bytes, MAX_JOINT_SIZE)
+    problem = collapse.exchange(exchange.pair_bytes, MAX_SYMMETRIC_SIZE)
     if problem is None:
         return None
     shares = {
@@ -210,10 +216,10 @@ def _together(
 
 
 def _loads(problem: Problem, solution: LpSolution) -> tuple[Load, ...]:
-    """What each capacity carries, without those that carry nothing but a solver's rounding."""
+    """What each capacity carries, to as many digits as a solver's answer has."""
     least = float(solution.loads.max(initial=0.0)) * 1e-9
     return tuple(
-        Load(int(problem.representative[kind]), int(problem.copies[kind]), float(total))
+        Load(int(problem.representative[kind]), int(problem.copies[kind]), float(f"{total:.9g}"))
         for kind, total in enumerate(solution.loads / problem.copies)
         if total > least
     )

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _MAX_KEPT = 32
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def flow_study(cluster: Cluster) -> "FlowStudy":
     """The study of a cluster, which compares by identity."""
     return FlowStudy(cluster)

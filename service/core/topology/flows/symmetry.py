@@ -11,7 +11,7 @@ found by giving the members of each class their places in the order in which the
 and a size, the product of how many were free each time.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +69,30 @@ class Symmetry:
                 prefix = (*prefix, child)
             moved.append(after.vertex)
         return tuple(moved), size
+
+    def orbits(self, *fixed: int) -> Iterator[int]:
+        """One vertex of each orbit under the symmetries that leave `fixed` where it is.
+
+        `fixed` is its own canonical tuple, and so is `fixed` with each of the vertices.
+        """
+        yield from _orbits(self._root, [self._addresses[vertex] for vertex in fixed])
+
+
+def _orbits(part: _Part, fixed: Sequence[_Address]) -> Iterator[int]:
+    """The canonical vertices of a part in which `fixed` are, seen from it."""
+    if not part.children:
+        yield part.vertex
+        return
+    inside: dict[int, list[_Address]] = {}
+    for address in fixed:
+        inside.setdefault(address[0], []).append(address[1:])
+    for place, peers in enumerate(part.peers):
+        if peers[0] != place:
+            continue
+        taken = [peer for peer in peers[: len(fixed)] if peer in inside]
+        # What is fixed is in the first ones of its class; the next stands for all the others.
+        for peer in peers[: len(taken) + 1]:
+            yield from _orbits(part.children[peer], inside.get(peer, []))
 
 
 def symmetry_of(network: Network, special: BoolArray) -> Symmetry:

@@ -5,10 +5,12 @@ from fractions import Fraction
 import pytest
 
 from service.core.topology.cluster import Cluster
+from service.core.topology.expand import expand
 from service.core.topology.flows.bounds import FlowRouting, bound_exchange, bound_gathering
 from service.core.topology.flows.demands import CollectiveKind, Exchange, Gathering
 from service.core.topology.flows.results import BindingKind, BoundKind, FlowBounds
 from service.core.topology.flows.study import FlowStudy
+from service.core.topology.spec import ClusterSpec, HostSpec
 from tests.core.topology.flows.small_clusters import (
     cluster_of,
     dgx_1_nvlinks,
@@ -145,3 +147,16 @@ def test_all_reduce_without_and_with_reduction_in_the_network() -> None:
         flow = found.of(BoundKind.CONCURRENT_FLOW)
         assert flow is not None
         assert flow.exact_seconds == expected
+
+
+def test_all_gather_of_sixteen_mi250_dies() -> None:
+    """ForestColl: 342.857; a cut between the halves of the mesh is what binds."""
+    spec = ClusterSpec(hosts=(HostSpec(name="h", design="mi250x"),))
+    whole = expand(spec).cluster
+    dies = {device.name: device for device in whole.devices}
+    mesh = {ends: link for ends, link in whole.links.items() if set(ends) <= dies.keys()}
+    flow = gathered(Cluster(dies, mesh)).of(BoundKind.CONCURRENT_FLOW)
+    assert flow is not None
+    assert digits(1 / flow.seconds / GB, "342.857")
+    # The seven links of a die would let 16/15 x 350 through.
+    assert 1 / flow.seconds < Fraction(16, 15) * 350 * GB

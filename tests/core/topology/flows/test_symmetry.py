@@ -149,6 +149,13 @@ def test_orbits_are_as_large_as_said(name: str) -> None:
     assert count
     for found in sizes.values():
         assert set(found) == {len(found)}
+    # One of each orbit, seen from nowhere and from each vertex that is one.
+    firsts = list(symmetry.orbits())
+    assert firsts == [vertex for vertex in firsts if symmetry.canonical(vertex)[0] == (vertex,)]
+    assert len(firsts) == len({symmetry.canonical(v) for v in range(study.network.vertex_count)})
+    for first in firsts:
+        seconds = set(symmetry.orbits(first)) - {first}
+        assert seconds == {second for one, second in sizes if one == first}
 
 
 @pytest.mark.parametrize("number", range(30))

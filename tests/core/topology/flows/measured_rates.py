@@ -1,0 +1,161 @@
+"""Rates that people have measured with public tools, and the machines they had.
+
+GB/s as nccl-tests prints them: algorithm bandwidth, or bus bandwidth (algorithm bandwidth times
+2 (n - 1) / n for an all-reduce, (n - 1) / n for the others; a message as it is).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from service.core.topology.cluster import Cluster, LinkKind
+from service.core.topology.expand import expand
+from service.core.topology.flows.demands import CollectiveKind
+from service.core.topology.spec import ClusterSpec, FabricSpec, HostSpec, LeafSpine, RailOptimised
+from tests.core.topology.flows.small_clusters import cluster_of, nvswitch_hosts
+
+__all__ = ["EXEMPT", "MEASURED", "Exempt", "Measured"]
+
+SEND = "send"
+ALL_TO_ALL, ALL_REDUCE = CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_REDUCE
+
+
+@dataclass(frozen=True)
+class Measured:
+    """`rate` in GB/s on `cluster`; a message goes from the first device to the last one."""
+
+    what: str
+    cluster: Callable[[], Cluster]
+    kind: str
+    rate: float
+    source: str
+    is_algorithm_rate: bool = False
+    in_network_reduction: bool = False
+
+
+@dataclass(frozen=True)
+class Exempt:
+    """A published figure that is no rate of a link, and why."""
+
+    what: str
+    rates: tuple[float, ...]
+    source: str
+    reason: str
+
+
+def design(name: str, count: int = 1, fabric: FabricSpec | None = None) -> Callable[[], Cluster]:
+    return lambda: (
+        expand(
+            ClusterSpec(hosts=(HostSpec(name="h", count=count, design=name),), fabric=fabric)
+        ).cluster
+    )
+
+
+def pcie_switch(gpus: int, rate: float) -> Callable[[], Cluster]:
+    names = [f"a/gpu{number}" for number in range(gpus)]
+    return lambda: cluster_of(names, [(n, "a/pcie", rate) for n in names], kind=LinkKind.PCIE)
+
+
+def bridged_pair(rate: float) -> Callable[[], Cluster]:
+    return lambda: cluster_of(["a/gpu0", "a/gpu1"], [("a/gpu0", "a/gpu1", rate)])
+
+
+def switched(
+    hosts: int, gpus: int, nvlink: float, nic: float | None = None
+) -> Callable[[], Cluster]:
+    return lambda: nvswitch_hosts(hosts, gpus, nvlink, nic)
+
+
+def four_nics() -> Cluster:
+    """Three hosts of eight A100 whose four NICs of 200 Gb/s each serve two."""
+    devices, joined, kinds = [], [], {}
+    for host in range(3):
+        for place in range(8):
+            device, port = f"h{host}/gpu{place}", f"h{host}/nic{place // 2}"
+            devices.append(device)
+            joined += [(device, f"h{host}/nvs", 300e9), (device, port, 31.5e9)]
+            kinds[frozenset((device, port))] = LinkKind.PCIE
+        joined += [(f"h{host}/nic{place}", "switch", 25e9) for place in range(4)]
+    return cluster_of(devices, joined, kinds=kinds)
+
+
+H100 = design("dgx-h100")
+TWO_H100 = design("dgx-h100", 2, RailOptimised())
+EIGHT_H100 = design("dgx-h100", 8, LeafSpine(hosts_per_leaf=4, spines=4))
+
+MEASURED = (
+    Measured("8 H100, ring", H100, ALL_REDUCE, 370, "nccl-tests#212"),
+    Measured(
+        *("8 H100, NVLS", H100, ALL_REDUCE, 480, "nccl-tests#212, #272, #290"),
+        in_network_reduction=True,
+    ),
+    Measured(
+        *("8 H100, NVLS", H100, ALL_REDUCE, 275, "nccl-tests#290"),
+        is_algorithm_rate=True,
+        in_network_reduction=True,
+    ),
+    Measured("4 H100", switched(1, 4, 450e9), ALL_TO_ALL, 338, "nccl#2169"),
+    Measured("8 A100", design("hgx-a100"), ALL_REDUCE, 235, "stas00; nccl-tests#149"),
+    Measured("2 A100 PCIe, 12 links", bridged_pair(300e9), ALL_REDUCE, 208, "nccl-tests#178"),
+    Measured("3 A100 over PCIe 4", pcie_switch(3, 31.5e9), ALL_REDUCE, 20, "nccl-tests#178"),
+    Measured("2 H100 PCIe, bridge", bridged_pair(300e9), ALL_REDUCE, 116, "nccl#1161"),
+    Measured("2 A100, 4 links", bridged_pair(100e9), SEND, 73, "nccl-tests#331"),
+    Measured("8 H200, one way", switched(1, 8, 450e9), SEND, 396, "stas00"),
+    Measured(
+        *("8 H800, NVLS", switched(1, 8, 200e9), ALL_REDUCE, 215, "nccl#1374"),
+        in_network_reduction=True,
+    ),
+    Measured("4 L40S, one PCIe 4 switch", pcie_switch(4, 31.5e9), ALL_REDUCE, 22, "nccl#1202"),
+    Measured(
+        *("2 of 8 MI300X", lambda: mi300x(2), ALL_REDUCE, 47.7, "stas00"),
+    ),
+    Measured("8 MI300X", lambda: mi300x(8), ALL_REDUCE, 312.9, "stas00"),
+    Measured("a 400 Gb/s NIC", switched(2, 1, 450e9, 50e9), SEND, 49, "nccl-tests#267, #290, #319"),
+    Measured("3 x 8 A100, 4 HDR", four_nics, ALL_REDUCE, 96, "nccl-tests#119, #152"),
+    Measured(
+        *("8 x 8 H100, SHARP", EIGHT_H100, ALL_REDUCE, 387, "coreweave/nccl-tests"),
+        in_network_reduction=True,
+    ),
+    Measured(
+        *("2 x 8 H100, NVLS tree", TWO_H100, ALL_REDUCE, 470, "nccl-tests#309"),
+        in_network_reduction=True,
+    ),
+    Measured("2 x 8 H100, RoCE", TWO_H100, ALL_REDUCE, 231, "nccl#2409"),
+    Measured("2 x 8 H100, RoCE", TWO_H100, ALL_TO_ALL, 25, "nccl#2409"),
+    Measured("2 x 8 H100, RoCE", TWO_H100, SEND, 13, "nccl#2409"),
+    Measured(
+        *("GB200, one rack", switched(1, 72, 900e9), ALL_REDUCE, 847, "coreweave/nccl-tests"),
+        in_network_reduction=True,
+    ),
+    Measured(
+        *(
+            "GB200, two racks",
+            switched(2, 72, 900e9, 50e9),
+            ALL_REDUCE,
+            820,
+            "coreweave/nccl-tests",
+        ),
+        in_network_reduction=True,
+    ),
+    Measured("H100, NIC on its switch", switched(2, 1, 450e9, 50e9), SEND, 50, "nccl#2310"),
+    Measured("H100, NIC over a CPU", switched(2, 1, 450e9, 50e9), SEND, 29.25, "nccl#2310"),
+)
+
+# What DeepEP prints counts bytes of tokens as if each went over the link that it names, those for
+# devices of the same host included, and each time a token has several experts on a device.
+LOGICAL = "logical bytes, local ones included"
+EXEMPT = (
+    Exempt("DeepEP v1, H800, EP8, NVLink", (153, 158), "DeepEP docs/legacy.md", LOGICAL),
+    Exempt("DeepEP v1, EP16 to EP64, RDMA", (43, 58, 51), "DeepEP docs/legacy.md", LOGICAL),
+    Exempt("DeepEP v1, low latency", (98, 63, 48, 43, 39, 39), "DeepEP docs/legacy.md", LOGICAL),
+    Exempt("DeepEP v2, SM90, RDMA", (90, 61), "DeepEP README", LOGICAL),
+    Exempt("DeepEP v2, SM100, EP8, NVLink", (726, 740), "DeepEP README", LOGICAL),
+)
+
+
+def mi300x(devices: int) -> Cluster:
+    """The xGMI links between the first few of eight."""
+    whole = design("mi300x")()
+    kept = dict(list({device.name: device for device in whole.devices}.items())[:devices])
+    return Cluster(
+        kept, {ends: one for ends, one in whole.links.items() if set(ends) <= kept.keys()}
+    )
