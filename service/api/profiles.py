@@ -50,11 +50,20 @@ async def import_file(
     one, stored together or not at all. What a format can't say is asked for by the name of its
     field. The answer lists what was read, assumed and left out; what is refused is listed with line
     numbers. Importing the same file again changes nothing.
+
+    Read are PipeDream's `graph.txt`, the inputs of dnn-partitioning and of Piper (JSON),
+    Hetu-Galvatron's computation profiles (JSON), and CSV whose header names the fields of a
+    measurement: `layer`, `microbatch_size` and `forward_seconds`, and as far as they are known
+    `device`, `precision`, `sequence_length`, `tensor_parallel`, `recompute`, `backward_seconds` (or
+    `backward_input_seconds` and `backward_weight_seconds`), `recompute_seconds`,
+    `tensor_parallel_communication_seconds`, `saved_activation_bytes`, `workspace_bytes`, `samples`
+    and `relative_deviation`; an empty cell is unknown. docs/profile-formats.md has each format.
     """
     profile_name = required_name(name)
     content, fields = await read_form(request, ProfileImportFields)
     stated = Stated(
         microbatch_size=or_none(fields.microbatch_size),
+        backward_ratio=or_none(fields.backward_ratio),
         device=or_none(fields.device),
         precision=or_none(fields.precision),
     )

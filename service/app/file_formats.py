@@ -28,9 +28,16 @@ class FileFormat(Generic[S, R]):
 
 
 def choose_format(
-    formats: Sequence[FileFormat[S, R]], content: bytes, name: str | None
+    formats: Sequence[FileFormat[S, R]],
+    content: bytes,
+    name: str | None,
+    look_alikes: Sequence[tuple[Callable[[bytes], bool], str]] = (),
 ) -> FileFormat[S, R]:
-    """The format of that name, or that of the content. Raises `InvalidInput` when it is none."""
+    """The format of that name, or that of the content.
+
+    Raises `InvalidInput` when it is none; with what the file is where a row of `look_alikes` knows
+    it.
+    """
     known = ", ".join(each.name for each in formats)
     if name is not None:
         named = next((each for each in formats if each.name == name), None)
@@ -40,7 +47,9 @@ def choose_format(
         return named
     recognised = next((each for each in formats if each.recognises(content)), None)
     if recognised is None:
-        detail = f"the file is in no format that is read here; known are: {known}"
+        known_as = next((text for looks, text in look_alikes if looks(content)), None)
+        what = "in no format that is read here" if known_as is None else known_as
+        detail = f"the file is {what}; known are: {known}"
         raise InvalidInput([Fault(FaultCode.UNREADABLE, ("file",), detail)])
     return recognised
 

@@ -19,6 +19,7 @@ from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.readings import LeftOut
 from service.formats.documents.costs import CostsDocument
 from service.formats.model_reading import ModelReading, StatedModel
+from service.formats.profile_look_alikes import PROFILE_LOOK_ALIKES
 from service.formats.profile_reading import ProfileReading, Stated
 
 __all__ = [
@@ -122,7 +123,7 @@ async def import_model(
 
 
 def _read_profile(file: ImportFile[Stated]) -> tuple[str, ProfileReading]:
-    chosen = choose_format(PROFILE_FORMATS, file.content, file.format)
+    chosen = choose_format(PROFILE_FORMATS, file.content, file.format, PROFILE_LOOK_ALIKES)
     return chosen.name, read_file(chosen, file.content, file.stated)
 
 

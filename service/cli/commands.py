@@ -118,6 +118,11 @@ def estimate(plan: str, patch: str | None, as_json: bool) -> None:
     type=click.IntRange(1, 2**31),
     help="Samples of one profiled batch, where the file does not say it.",
 )
+@click.option(
+    "--backward-ratio",
+    type=click.FloatRange(0, 1000),
+    help="How long a backward takes for its forward, where the file has no backward of its own.",
+)
 @click.option("--device", help="What it was measured on.")
 @click.option("--precision", help="What it was measured in.")
 @click.option("--dry-run", is_flag=True, help="Read and report, but store nothing.")
@@ -126,6 +131,7 @@ def import_(
     name: str,
     model_name: str | None,
     microbatch_size: int | None,
+    backward_ratio: float | None,
     device: str | None,
     precision: str | None,
     dry_run: bool,
@@ -139,7 +145,12 @@ def import_(
     for option, value in (("--name", name), ("--model-name", model_name)):
         if parse_name(value) is None:
             raise click.ClickException(f"{option} is {NAME_RULE}; got {value!r}")
-    stated = Stated(microbatch_size=microbatch_size, device=device, precision=precision)
+    stated = Stated(
+        microbatch_size=microbatch_size,
+        backward_ratio=backward_ratio,
+        device=device,
+        precision=precision,
+    )
     profile = ImportFile(file.read_bytes(), stated)
     settings = migrated_settings()
     use = partial(_import, profile=profile, name=name, model_name=model_name, dry_run=dry_run)

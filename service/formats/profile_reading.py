@@ -15,10 +15,11 @@ __all__ = ["ProfileReading", "Stated"]
 class Stated:
     """What the caller says that a file can't; None where nothing is said.
 
-    `microbatch_size` counts samples.
+    `microbatch_size` counts samples; `backward_ratio` is how long a backward takes for its forward.
     """
 
     microbatch_size: int | None = None
+    backward_ratio: float | None = None
     device: str | None = None
     precision: str | None = None
 

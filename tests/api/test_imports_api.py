@@ -78,6 +78,56 @@ async def test_the_model_can_have_a_name_of_its_own(client: httpx.AsyncClient) -
     assert (await client.get("/v1/models/net")).status_code == 200
 
 
+CSV = b"""layer,device,microbatch_size,sequence_length,forward_seconds,backward_seconds
+embedding,H100,1,8,0.001,0.002
+block.*,H100,1,8,0.003,0.006
+block.*,A100,1,8,0.005,0.011
+"""
+GALVATRON = b"""{
+  "layernum[2]_bsz1_seq8": 10.0,
+  "layernum[4]_bsz1_seq8": 16.0
+}"""
+PIPER = b"""{"maxDevices": 1, "maxMemoryPerDevice": 1, "bandwidth": 1, "mbsInBatch": 1, "edges": [],
+ "nodes": [{"id": 1, "TMPCs": {"1": [{"id": "vanilla", "timePerSample": 0.003,
+  "parameterSize": 8, "memoryUsageA": 4, "memoryUsageB": 4, "syncTimeFw": {}, "syncTimeBw": {}}]}}]}
+"""
+
+
+async def test_a_table_becomes_a_profile_without_a_model(
+    client: httpx.AsyncClient, count_rows: CountRows
+) -> None:
+    fields = {"device": "H100"}
+    imported = await client.post(URL, files=graph_file(CSV), data=fields)
+    assert imported.status_code == 201, imported.text
+    answer = imported.json()
+    assert answer["format"] == "csv"
+    assert "model" not in answer
+    assert [item["line"] for item in answer["left_out"]] == [4]
+    assert (await client.get("/v1/models/small")).status_code == 404
+    rows = (await client.get("/v1/measurements?profile=small")).json()["items"]
+    assert [(row["layer"], row["forward_seconds"], row["device"]) for row in rows] == [
+        ("embedding", 0.001, "H100"),
+        ("block.*", 0.003, "H100"),
+    ]
+    before = await count_rows()
+    again = await client.post(URL, files=graph_file(CSV), data=fields)
+    assert (again.status_code, again.json()["profile"]["change"]) == (200, "unchanged")
+    assert await count_rows() == before
+
+
+async def test_a_backward_that_no_file_tells_is_stated(client: httpx.AsyncClient) -> None:
+    """3 ms in all, twice as long back as forth: 1 and 2 ms. Blocks of (16 - 10) / 2 = 3 ms."""
+    for content, fields, seconds in (
+        (PIPER, {"microbatch_size": "2", "backward_ratio": "2"}, (0.001, 0.002)),
+        (GALVATRON, {"backward_ratio": "2"}, (0.003, 0.006)),
+        (GALVATRON, {}, (0.003, None)),
+    ):
+        answer = await client.post(URL, files=graph_file(content), data=fields)
+        assert answer.status_code == 201, answer.text
+        row, *_ = (await client.get("/v1/measurements?profile=small")).json()["items"]
+        assert (row["forward_seconds"], row.get("backward_seconds")) == seconds
+
+
 BEHIND_IT = {f"/file/line/{line}" for line in (4, 5, 6)}
 BROKEN = GRAPH.replace(b"=2.000, backward", b"=fast, backward", 1) + b"\tnode3 -- node9\n"
 
@@ -92,6 +142,17 @@ BROKEN = GRAPH.replace(b"=2.000, backward", b"=fast, backward", 1) + b"\tnode3 -
             422,
             {"/file/line/2", *BEHIND_IT},
         ),
+        (graph_file(PIPER), {}, 422, {"/microbatch_size", "/backward_ratio"}),
+        (
+            graph_file(PIPER),
+            {"microbatch_size": "1", "backward_ratio": "-1"},
+            400,
+            {"/backward_ratio"},
+        ),
+        (graph_file(CSV), {}, 422, {"/device"}),
+        (graph_file(CSV), {"device": "H100", "microbatch_size": "4"}, 422, {"/microbatch_size"}),
+        (graph_file(CSV.replace(b"0.003", b"3 ms")), {"device": "H100"}, 422, {"/file/line/3"}),
+        (graph_file(b'{"model_type": "llama"}'), {}, 422, {"/file"}),
         (graph_file(b"<xml/>"), {"microbatch_size": "4"}, 422, {"/file"}),
         (graph_file(b""), {"microbatch_size": "4"}, 422, {"/file"}),
         (graph_file(b"\0\xff"), {"microbatch_size": "4"}, 422, {"/file"}),
@@ -103,7 +164,7 @@ BROKEN = GRAPH.replace(b"=2.000, backward", b"=fast, backward", 1) + b"\tnode3 -
         (graph_file(), {"microbatch_size": ["4", "5"]}, 400, {"/microbatch_size"}),
         (graph_file(), {"microbatch_size": "4", "batch": "1"}, 400, {"/batch"}),
         (graph_file(), {"microbatch_size": "4", "dry_run": "yes"}, 400, {"/dry_run"}),
-        (graph_file(), {"microbatch_size": "4", "format": "csv"}, 400, {"/format"}),
+        (graph_file(), {"microbatch_size": "4", "format": "tsv"}, 400, {"/format"}),
         (graph_file(), {"microbatch_size": "4", "device": "a\0b"}, 400, {"/device"}),
         (graph_file(), {"microbatch_size": "4", "model_name": "A"}, 400, {"/model_name"}),
         ({"other": ("a", b"b")}, {"microbatch_size": "4"}, 400, {"/file", "/other"}),

@@ -39,9 +39,23 @@ class ProfileImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fiel
             Meta(
                 ge=1,
                 le=2**53 - 1,
-                description="Samples of one microbatch the profile was taken at. A `pipedream` "
-                "file can't say it and needs it.",
+                description="Samples of one microbatch the profile was taken at. Needed by "
+                "`pipedream`, `dnn_partitioning` and `piper`, whose files can't say it.",
                 examples=[64],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    backward_ratio: (
+        Annotated[
+            float,
+            Meta(
+                ge=0,
+                le=1000,
+                description="How long a backward takes for its forward, as an assumption. Needed "
+                "by `piper`, which has both together; `galvatron` has forwards alone, and without "
+                "it the backward stays unknown.",
+                examples=[2.0],
             ),
         ]
         | UnsetType
