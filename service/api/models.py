@@ -15,7 +15,7 @@ from service.api.schemas.imports import (
     model_import_answer,
 )
 from service.app.idempotency import Record
-from service.app.imports import Imported, ImportFile, import_model
+from service.app.imports import Imported, ImportFile, import_model, planned
 from service.app.ports import DocumentKind
 from service.formats.documents.fields import or_none
 from service.formats.model_reading import StatedModel
@@ -57,15 +57,27 @@ async def import_file(
     """Reads the dimensions of a transformer into a model: embedding, blocks, final norm and head,
     each weight with its count. The answer lists what was read, assumed and left out; what is
     refused is listed with line numbers. Importing the same file again changes nothing.
+
+    Read are a Hugging Face `config.json` of a decoder, and the arguments of a Megatron-style launch
+    as a script has them or as JSON. Those make a plan too, from degrees, batch and schedule, when
+    `profile` names what prices it. docs/profile-formats.md has both.
     """
     model_name = required_name(name)
     content, fields = await read_form(request, ModelImportFields)
-    stated = StatedModel(dtype=or_none(fields.dtype))
+    stated = StatedModel(
+        dtype=or_none(fields.dtype), vocabulary_size=or_none(fields.vocabulary_size)
+    )
+    plan = planned(model_name, or_none(fields.plan_name), or_none(fields.profile))
     file = ImportFile(content, stated, or_none(fields.format))
 
     async def create(record: Record[Imported]) -> Imported:
         return await import_model(
-            services, file, model_name=model_name, dry_run=fields.dry_run, record=record
+            services,
+            file,
+            model_name=model_name,
+            plan=plan,
+            dry_run=fields.dry_run,
+            record=record,
         )
 
     return await respond_to_import(request, services, content, fields, create, model_import_answer)

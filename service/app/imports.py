@@ -29,6 +29,7 @@ __all__ = [
     "PlanToMake",
     "import_model",
     "import_profile",
+    "planned",
 ]
 
 S = TypeVar("S")
@@ -69,6 +70,19 @@ class PlanToMake:
 
     name: str
     profile: str
+
+
+def planned(model_name: str, plan_name: str | None, profile: str | None) -> PlanToMake | None:
+    """The plan to make; none without a profile, and it is called like the model by itself.
+
+    Raises `InvalidInput` for a name of a plan without a profile.
+    """
+    if profile is not None:
+        return PlanToMake(plan_name or model_name, profile)
+    if plan_name is not None:
+        detail = "a plan is made of the file only with the profile that prices it"
+        raise InvalidInput([Fault(FaultCode.MISSING_FIELD, ("profile",), detail)])
+    return None
 
 
 async def import_profile(
@@ -115,7 +129,7 @@ async def import_model(
     made: dict[DocumentKind, tuple[str, Struct]] = {DocumentKind.MODEL: (model_name, reading.model)}
     if plan is not None:
         if reading.plan is None:
-            detail = f"a {name} file holds no plan to price: leave it out"
+            detail = f"this {name} file holds no plan to price: leave it out"
             raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, ("profile",), detail)])
         costs = CostsDocument(model=model_name, profile=plan.profile)
         made[DocumentKind.PLAN] = (plan.name, msgspec.structs.replace(reading.plan, costs=costs))

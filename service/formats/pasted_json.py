@@ -6,7 +6,7 @@ by the path of keys and places to it; the lines are looked up once, at the end.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from re import compile as compile_expression
 from typing import Any
@@ -75,6 +75,10 @@ class JsonFile:
             return value
         self.refuse(path, f"is an object; got {_short(value)}")
         return None
+
+    def lines(self, paths: Sequence[Path]) -> list[int]:
+        """The line (from 1) of each path, or of the innermost value on the way to what is not."""
+        return _lines_of(self._text, paths)
 
     def refusal(self, also: Iterable[Fault] = ()) -> InvalidInput:
         """What the file is refused for, each fault with its line, after `also`."""
@@ -162,7 +166,7 @@ class _Wanted:
         self.inside: dict[str | int, _Wanted] = {}
 
 
-def _lines_of(text: str, paths: list[Path]) -> list[int]:
+def _lines_of(text: str, paths: Sequence[Path]) -> list[int]:
     """The line (from 1) of each path, or of the innermost value on the way to what is not there."""
     root = _Wanted()
     ways = []

@@ -111,6 +111,68 @@ async def test_a_model_that_was_imported_is_priced_with_a_profile(
     assert [stage["work_seconds"] for stage in cadence["stages"]] == [0.009, 0.009]
 
 
+LAUNCH = """torchrun --nproc_per_node 4 pretrain_gpt.py --num-layers 4 --hidden-size 64 \\
+  --num-attention-heads 4 --seq-length 8 --max-position-embeddings 8 \\
+  --untie-embeddings-and-output-weights --pipeline-model-parallel-size 2 \\
+  --micro-batch-size 1 --global-batch-size 8 --bf16
+"""
+ROWS = [
+    {
+        "layer": layer,
+        "microbatch_size": 1,
+        "sequence_length": 8,
+        "forward_seconds": 0.001,
+        "backward_seconds": 0.002,
+    }
+    for layer in ("embedding", "block.*", "final_norm", "head")
+]
+
+
+def launch_file(text: str = LAUNCH) -> dict[str, tuple[str, bytes]]:
+    return {"file": ("launch.sh", text.encode())}
+
+
+async def test_a_launch_becomes_a_model_and_a_plan_that_is_priced(
+    client: httpx.AsyncClient, count_rows: CountRows
+) -> None:
+    """3 layers on the first stage and 4 on the last: 12 ms a microbatch, 4 microbatches on each of
+    2 replicas.
+    """
+    stored = await client.put("/v1/profiles/small", json={"measurements": ROWS})
+    assert stored.status_code == 201, stored.text
+    fields = {"vocabulary_size": "100", "profile": "small", "plan_name": "launch"}
+    before = await count_rows()
+    looked = await client.post(URL, files=launch_file(), data={**fields, "dry_run": "true"})
+    assert looked.status_code == 200, looked.text
+    assert await count_rows() == before
+    imported = await client.post(URL, files=launch_file(), data=fields)
+    assert imported.status_code == 201, imported.text
+    answer = imported.json()
+    assert (answer["format"], answer["read"]["has_plan"]) == ("megatron", True)
+    assert answer["plan"]["digest"] == looked.json()["plan"]["digest"]
+    assert (answer["model"]["name"], answer["plan"]["name"]) == ("small", "launch")
+    estimate = await client.post("/v1/estimates", json={"plan": "launch"})
+    assert estimate.status_code == 201, estimate.text
+    body = estimate.json()
+    stages = body["cadence"]["stages"]
+    assert [stage["work_seconds"] for stage in stages] == [0.009, 0.012]
+    assert body["workload"]["microbatches"] == 4
+    assert body["workload"]["global_batch_size"] == 8
+    plan = (await client.get("/v1/plans/launch")).json()["document"]
+    assert plan["costs"] == {"model": "small", "profile": "small"}
+    assert plan["partition"]["layers_per_stage"] == [3, 4]
+    again = await client.post(URL, files=launch_file(), data=fields)
+    assert (again.status_code, again.json()["plan"]["change"]) == (200, "unchanged")
+
+
+async def test_without_a_profile_a_launch_is_a_model(client: httpx.AsyncClient) -> None:
+    answer = await client.post(URL, files=launch_file(), data={"vocabulary_size": "100"})
+    assert answer.status_code == 201
+    assert answer.json()["read"]["has_plan"]
+    assert "plan" not in answer.json()
+    assert (await client.get("/v1/plans/small")).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("files", "fields", "status", "pointers"),
     [
@@ -123,6 +185,29 @@ async def test_a_model_that_was_imported_is_priced_with_a_profile(
         (config_file(), {"format": "pipedream"}, 400, {"/format"}),
         (config_file(), {"dtype": "int4"}, 400, {"/dtype"}),
         (config_file(), {"microbatch_size": "1"}, 400, {"/microbatch_size"}),
+        (config_file(), {"profile": "small"}, 422, {"/profile"}),
+        (config_file(), {"vocabulary_size": "9"}, 422, {"/vocabulary_size"}),
+        (config_file(), {"plan_name": "mine"}, 422, {"/profile"}),
+        (launch_file(), {}, 422, {"/vocabulary_size"}),
+        (launch_file(), {"vocabulary_size": "9", "profile": "nil"}, 422, {"/profile"}),
+        (
+            launch_file(),
+            {"vocabulary_size": "9", "profile": "nil", "dry_run": "true"},
+            422,
+            {"/profile"},
+        ),
+        (
+            launch_file(LAUNCH.replace("size 64", "size x")),
+            {},
+            422,
+            {"/vocabulary_size", "/file/line/1"},
+        ),
+        (
+            launch_file(LAUNCH.replace("batch-size 8", "batch-size 9")),
+            {"vocabulary_size": "9"},
+            422,
+            {"/file"},
+        ),
         (
             config_file(hidden_size=10**7, num_hidden_layers=10_000, intermediate_size=10**8),
             {},

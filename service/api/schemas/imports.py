@@ -9,6 +9,7 @@ from service.app.model_formats import MODEL_FORMATS
 from service.app.ports import DocumentKind
 from service.app.profile_formats import PROFILE_FORMATS
 from service.core.models.dtypes import DType
+from service.formats.documents.fields import Reference
 
 __all__ = [
     "ImportAnswer",
@@ -109,6 +110,40 @@ class ModelImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fields
         ]
         | UnsetType
     ) = UNSET
+    vocabulary_size: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=10**9,
+                description="Tokens of the vocabulary, where the arguments of a launch leave it to "
+                "a tokenizer.",
+                examples=[50257],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    profile: (
+        Annotated[
+            Reference,
+            Meta(
+                description="With it the arguments of a launch become a plan too: the profile "
+                "that prices it.",
+                examples=["gpt-48-h100"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    plan_name: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)",
+                description="Name of the plan that is made; the model's name when absent.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     dry_run: Annotated[bool, Meta(description="Read and check only; store nothing.")] = False
 
 
@@ -158,6 +193,10 @@ class ModelImportAnswer(ImportReport, kw_only=True, frozen=True):
     """What was read, assumed and left out, and the documents made of it."""
 
     model: ImportedPart
+    plan: (
+        Annotated[ImportedPart, Meta(description="Absent where no `profile` was named to price it")]
+        | UnsetType
+    ) = UNSET
 
 
 def import_answer(imported: Imported) -> ImportAnswer:
@@ -172,8 +211,11 @@ def import_answer(imported: Imported) -> ImportAnswer:
 
 def model_import_answer(imported: Imported) -> ModelImportAnswer:
     """An import of a model as it goes over the wire."""
+    plan = imported.documents.get(DocumentKind.PLAN)
     return ModelImportAnswer(
-        **_report(imported), model=imported_part(imported.documents[DocumentKind.MODEL])
+        **_report(imported),
+        model=imported_part(imported.documents[DocumentKind.MODEL]),
+        plan=UNSET if plan is None else imported_part(plan),
     )
 
 
