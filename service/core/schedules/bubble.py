@@ -131,20 +131,17 @@ def _rank_times(
     sends = [0] * ranks
     if timeline.transfers.holds_senders:
         sends = np.add.reduceat(timeline.holds, timeline.program.rank_offsets[:-1]).tolist()
-    return tuple(
-        map(
-            RankTime,
-            range(ranks),
-            busy,
-            fill,
-            drain,
-            waits.dependency.tolist(),
-            waits.transfer.tolist(),
-            sends,
-            waits.contention.tolist(),
-            [own / makespan for own in busy],
-        )
+    columns = (
+        busy,
+        fill,
+        drain,
+        waits.dependency.tolist(),
+        waits.transfer.tolist(),
+        sends,
+        waits.contention.tolist(),
+        [own / makespan for own in busy],
     )
+    return tuple(map(RankTime._make, zip(range(ranks), *columns, strict=True)))
 
 
 def _excess(timeline: Timeline, makespan: int, ideal: Fraction) -> Excess:

@@ -98,7 +98,7 @@ class _Keys(Generic[Key]):
 def _derivatives(by: _Keys[Key], of_all: Int64Array) -> dict[Key, Derivative]:
     """From (2, all counts) how many there are of each on the path, and their times."""
     counts, sums = of_all.reshape(2, -1).take(by.index, axis=1).tolist()
-    return dict(zip(by.keys, map(Derivative, counts, sums), strict=True))
+    return dict(zip(by.keys, map(Derivative._make, zip(counts, sums, strict=True)), strict=True))
 
 
 def timed_kinds(timeline: Timeline) -> tuple[OpKind, ...]:

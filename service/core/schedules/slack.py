@@ -121,16 +121,8 @@ def _entries(program: Program, least: Int64Array, place: Int64Array) -> tuple[Le
     keys = run_groups(program)
     operations = place[keys.index]
     microbatches, slacks = program.microbatch[operations], least[keys.index]
-    return tuple(
-        map(
-            LeastSlack,
-            keys.stages,
-            keys.kinds,
-            microbatches.tolist(),
-            operations.tolist(),
-            slacks.tolist(),
-        )
-    )
+    columns = (microbatches.tolist(), operations.tolist(), slacks.tolist())
+    return tuple(map(LeastSlack._make, zip(keys.stages, keys.kinds, *columns, strict=True)))
 
 
 def _picoseconds(entry: LeastSlack) -> int:

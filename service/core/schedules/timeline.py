@@ -23,7 +23,7 @@ class Timeline:
 
     `durations` has one entry an operation, `latencies`, what each transfer takes alone, one a
     cross-rank input, and `holds` how long a rank is held by what it sends after the end of each
-    operation; `run` has no leading axis.
+    operation; `run` has no leading axis, and `makespan` is from time 0 to its last end.
     """
 
     program: Program
@@ -33,6 +33,7 @@ class Timeline:
     latencies: Int64Array
     holds: Int64Array
     run: Run
+    makespan: int
 
     @property
     def forward_latencies(self) -> Int64Array:
@@ -71,12 +72,6 @@ class Timeline:
     def queueing(self) -> Int64Array:
         """(inputs,) how much longer each transfer took than alone."""
         return self.arrival - self.run.end[self.program.inputs] - self.latencies
-
-    @property
-    def makespan(self) -> int:
-        """From time 0 to the last end."""
-        # No operation of a rank ends before the one before it.
-        return int(self.run.end[self.program.rank_offsets[1:] - 1].max())
 
     @property
     def first_start(self) -> Int64Array:
@@ -172,4 +167,6 @@ def _timeline(
     holds = np.zeros(program.operations, dtype=np.int64)
     if transfers.holds_senders:
         holds, _ = last_sends(program, latencies)
-    return Timeline(program, times, transfers, durations, latencies, holds, run)
+    # No operation of a rank ends before the one before it.
+    makespan = int(run.end[program.rank_offsets[1:] - 1].max())
+    return Timeline(program, times, transfers, durations, latencies, holds, run, makespan)
