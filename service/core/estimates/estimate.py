@@ -16,7 +16,7 @@ from service.core.estimates.iteration import is_drained, iteration_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.memory.live import LiveActivations, live_activations
-from service.core.plans import statements
+from service.core.plans import memory_statements, statements
 from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import plan_family
 from service.core.schedules.bubble import Bubble, measure_bubble
@@ -212,4 +212,4 @@ def memory_assumptions(
     ]
     if not above:
         return ()
-    return (statements.live_above_memory(*above[0], ranks=len(above)),)
+    return (memory_statements.live_above_memory(*above[0], ranks=len(above)),)

@@ -2,7 +2,7 @@
 
 from service.core.amounts import SizeClasses
 from service.core.models.graph import Model
-from service.core.plans import statements
+from service.core.plans import memory_statements, statements
 from service.core.plans.boundaries import PathCounts
 from service.core.plans.given import FOR_EVERY_LENGTH
 from service.core.plans.plan import (
@@ -62,7 +62,7 @@ def assumptions_of(
         said.append(statements.BACKWARD_IGNORED)
         recomputed = any(stage.recompute_seconds for stage in plan.stages or ())
         if recomputed or plan.recompute != Recompute.NONE.value:
-            said.append(statements.RECOMPUTE_IGNORED)
+            said.append(memory_statements.RECOMPUTE_IGNORED)
     if degrees.world_size > degrees.pipeline:
         said.append(statements.UNIFORM_RANKS)
     if model is not None:
@@ -119,7 +119,7 @@ def _schedule_assumptions(
         said.append(statements.SPAN_GAINS)
     again = sum(bool(stage.recomputed_bytes) for stage in stages)
     if again:
-        said.append(statements.recomputed_at_once(again))
+        said.append(memory_statements.recomputed_at_once(again))
     timed = any(stage.pair_seconds is not None for stage in plan.stages or ())
     if family.has_pairs and pair_mode(plan) is PairMode.FUSED and not timed:
         said.append(statements.FUSED_PAIRS_SUMMED)
@@ -191,18 +191,22 @@ def left_out_of(
     """What the numbers of a plan leave out, whatever is asked of them."""
     degrees = plan.degrees
     boundaries = _once(boundaries)
-    left_out = [statements.LOADER_TIME, statements.MEMORY, statements.ACTIVATION_BUFFERS]
+    left_out = [
+        statements.LOADER_TIME,
+        memory_statements.MEMORY,
+        memory_statements.ACTIVATION_BUFFERS,
+    ]
     if has_backward(plan):
         left_out.append(statements.OPTIMIZER_STEP)
         if plan_family(plan).update is not None:
-            left_out.append(statements.WEIGHT_STASHES)
+            left_out.append(memory_statements.WEIGHT_STASHES)
         if plan_family(plan).directions > 1:
             left_out.append(statements.TWO_COPIES_REDUCTION)
         if degrees.data > 1:
             left_out.append(statements.DATA_PARALLEL_REDUCTION)
         unknown = sum(stage.recomputed_bytes is None for stage in stages)
         if unknown:
-            left_out.append(statements.recompute_transient(unknown))
+            left_out.append(memory_statements.recompute_transient(unknown))
     measured = costs is not None and all(
         cost.communication_known for of_class in costs for cost in of_class
     )
@@ -221,7 +225,7 @@ def left_out_of(
         left_out.append(statements.boundary_bytes_unknown(unknown_bytes))
     unknown_activations = sum(stage.activation_bytes is None for stage in stages)
     if unknown_activations:
-        left_out.append(statements.activation_bytes_unknown(unknown_activations))
+        left_out.append(memory_statements.activation_bytes_unknown(unknown_activations))
     missing = [
         name
         for name, value in (

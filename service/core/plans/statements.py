@@ -9,7 +9,6 @@ from service.core.amounts import Amount, largest, smallest
 from service.core.plans.plan import Statement
 
 __all__ = [
-    "ACTIVATION_BUFFERS",
     "BACKWARD_IGNORED",
     "BLOCKING_SENDS",
     "COLLECTIVES_ON_LINKS",
@@ -22,12 +21,10 @@ __all__ = [
     "LINK_QUEUES",
     "LOADER_TIME",
     "LOADS_AT_EACH_STAGE",
-    "MEMORY",
     "OPTIMIZER_STEP",
     "PATH_LINKS",
     "PHYSICAL_PATHS",
     "PINNED_PATHS",
-    "RECOMPUTE_IGNORED",
     "SENSITIVITY",
     "SLACK_KEEPS_QUEUES",
     "SPAN_GAINS",
@@ -35,19 +32,17 @@ __all__ = [
     "TWO_COPIES",
     "TWO_COPIES_REDUCTION",
     "UNIFORM_RANKS",
-    "WEIGHT_STASHES",
-    "activation_bytes_unknown",
     "assumed_bandwidth",
     "backward_bytes_defaulted",
     "batch_follows",
     "boundary_bytes_unknown",
     "chunks_on_rank",
     "context_costs",
+    "counted",
     "given_below_assumed_bound",
     "given_transfers",
     "idle_devices",
     "latency_unknown",
-    "live_above_memory",
     "local_boundaries",
     "microbatches_differ",
     "no_gradient",
@@ -55,8 +50,6 @@ __all__ = [
     "one_chunk",
     "one_for_all_lengths",
     "order_for_times",
-    "recompute_transient",
-    "recomputed_at_once",
     "tokens_unknown",
     "transfers_without_links",
     "unfitting_patterns",
@@ -102,7 +95,6 @@ PINNED_PATHS = Statement(
     "each rank pair keeps to one path, on which no other GPU forwards; among paths of equal cost "
     "its destination decides, as in static routing, and never the load",
 )
-RECOMPUTE_IGNORED = Statement("recompute_ignored", "without a backward nothing is computed again")
 SLACK_KEEPS_QUEUES = Statement(
     "slack_keeps_queues", "slack holds what each link serves in the sequence in which it did"
 )
@@ -122,11 +114,6 @@ UNIFORM_RANKS = Statement(
 )
 
 # What is not represented.
-ACTIVATION_BUFFERS = Statement(
-    "activation_buffers",
-    "beside live activations: buffers of values received early or not yet sent, and the working "
-    "memory inside an operation",
-)
 COLLECTIVES_ON_LINKS = Statement(
     "collectives_on_links",
     "what the tensor, context and data ranks of a stage send one another occupies no link, so "
@@ -143,7 +130,6 @@ DATA_PARALLEL_REDUCTION = Statement(
     "data_parallel_reduction", "the reduction of gradients among data-parallel replicas"
 )
 LOADER_TIME = Statement("loader_time", "the time to load and prepare samples")
-MEMORY = Statement("memory", "no check that weights, optimizer state and activations fit")
 OPTIMIZER_STEP = Statement("optimizer_step", "the time of the optimizer step")
 PHYSICAL_PATHS = Statement(
     "physical_paths", "physical paths and their bounds: the plan has no topology"
@@ -165,40 +151,11 @@ TENSOR_COMMUNICATION = Statement(
 TWO_COPIES_REDUCTION = Statement(
     "two_copies_reduction", "the reduction of gradients between the two copies of each stage"
 )
-WEIGHT_STASHES = Statement(
-    "weight_stashes", "the time and memory of keeping several versions of the weights"
-)
-
-
-def recompute_transient(stages: int) -> Statement:
-    """Left out: the bytes of what a recomputation makes, where the plan does not say them."""
-    of = "1 stage" if stages == 1 else f"{stages} stages"
-    return Statement(
-        "recompute_transient",
-        f"the bytes that {of} {'recomputes' if stages == 1 else 'recompute'} and hold until the "
-        "backward: not given; such activations are counted, in peak_recomputed_activations alone",
-    )
-
-
-def recomputed_at_once(stages: int) -> Statement:
-    """Assumption: all that a stage recomputes is alive from the start of its recomputation."""
-    of = "1 stage" if stages == 1 else f"{stages} stages"
-    return Statement(
-        "recomputed_at_once",
-        f"all that {of} {'recomputes' if stages == 1 else 'recompute'} is alive from the start of "
-        "a recomputation; where layers are computed again one by one, less is",
-    )
-
-
-def activation_bytes_unknown(stages: int) -> Statement:
-    """Not represented: bytes of live activations where sizes are missing."""
-    of = _count(stages, "stage", "stages")
-    return Statement("activation_bytes", f"the bytes of live activations of {of}: not given")
 
 
 def assumed_bandwidth(pairs: int) -> Statement:
     """Assumption: a nominal rate on a path is itself an assumption of the topology."""
-    of = _count(pairs, "rank pair", "rank pairs")
+    of = counted(pairs, "rank pair", "rank pairs")
     return Statement(
         "assumed_bandwidth",
         f"the paths of {of} have links whose nominal bandwidth is an assumption; their lower "
@@ -208,7 +165,7 @@ def assumed_bandwidth(pairs: int) -> Statement:
 
 def backward_bytes_defaulted(boundaries: int) -> Statement:
     """Assumption: a gradient is as large as its tensor."""
-    over = _count(boundaries, "boundary", "boundaries")
+    over = counted(boundaries, "boundary", "boundaries")
     return Statement(
         "backward_bytes_defaulted", f"as many bytes go backward as forward over {over}"
     )
@@ -221,16 +178,16 @@ def batch_follows(held: str, follows: str, value: int) -> Statement:
 
 def boundary_bytes_unknown(boundaries: int) -> Statement:
     """Not represented: the payload of boundaries."""
-    over = _count(boundaries, "boundary", "boundaries")
+    over = counted(boundaries, "boundary", "boundaries")
     return Statement("boundary_bytes", f"the bytes over {over}: not given")
 
 
 def chunks_on_rank(family: str, chunks: int, stages: int, ranks: int) -> Statement:
     """Assumption: a schedule has a number of chunks of its own, so there are fewer ranks."""
-    lie = _count(stages, "stage lies", "stages lie")
+    lie = counted(stages, "stage lies", "stages lie")
     return Statement(
         "chunks_on_rank",
-        f"{family} has {chunks} chunks a rank: these {lie} on {_count(ranks, 'rank', 'ranks')}",
+        f"{family} has {chunks} chunks a rank: these {lie} on {counted(ranks, 'rank', 'ranks')}",
     )
 
 
@@ -248,7 +205,7 @@ def context_costs(length: Amount) -> Statement:
 
 def given_below_assumed_bound(times: int) -> Statement:
     """Assumption: a given time contradicts a bound that rests on an assumed rate."""
-    given = _count(times, "given transfer time lies", "given transfer times lie")
+    given = counted(times, "given transfer time lies", "given transfer times lie")
     return Statement(
         "given_below_assumed_bound",
         f"{given} below what the path allows under an assumed nominal bandwidth, and still counts",
@@ -257,7 +214,7 @@ def given_below_assumed_bound(times: int) -> Statement:
 
 def given_transfers(boundaries: int) -> Statement:
     """Assumption: a time the plan states is taken as it stands."""
-    over = _count(boundaries, "boundary", "boundaries")
+    over = counted(boundaries, "boundary", "boundaries")
     return Statement(
         "given_transfers",
         f"transfer times over {over} are the plan's own; where no physical path bounds them they "
@@ -267,28 +224,17 @@ def given_transfers(boundaries: int) -> Statement:
 
 def idle_devices(idle: int) -> Statement:
     """Assumption: the allocation is larger than the plan."""
-    detail = f"{_count(idle, 'device', 'devices')} at the end of the allocation: idle"
+    detail = f"{counted(idle, 'device', 'devices')} at the end of the allocation: idle"
     return Statement("idle_devices", detail)
 
 
 def latency_unknown(pairs: int) -> Statement:
     """Assumption: a path has a link of unknown latency."""
-    of = _count(pairs, "rank pair", "rank pairs")
+    of = counted(pairs, "rank pair", "rank pairs")
     return Statement(
         "latency_unknown",
         f"the paths of {of} have links of unknown latency; their guaranteed floor stands in, "
         "which may be 0",
-    )
-
-
-def live_above_memory(rank: int, peak_bytes: int, memory_bytes: int, ranks: int) -> Statement:
-    """Assumption: the ranks run though what they keep is more than their device has."""
-    more = f", and so on {_count(ranks - 1, 'other rank', 'other ranks')}" if ranks > 1 else ""
-    return Statement(
-        "live_above_memory",
-        f"live activations alone exceed the memory of the device on pipeline rank {rank} "
-        f"({peak_bytes} bytes at the peak, the device has {memory_bytes}){more}; the times are "
-        "as if they fitted",
     )
 
 
@@ -313,7 +259,7 @@ def microbatches_differ(classes: int) -> Statement:
 
 def no_gradient(boundaries: int) -> Statement:
     """Assumption: backwards before layers that are not trained wait for nothing."""
-    over = _count(boundaries, "boundary", "boundaries")
+    over = counted(boundaries, "boundary", "boundaries")
     return Statement(
         "no_gradient",
         f"no tensor over {over} needs a gradient, so none goes back: the backwards before it wait "
@@ -323,7 +269,7 @@ def no_gradient(boundaries: int) -> Statement:
 
 def nominal_bandwidth(pairs: int) -> Statement:
     """Assumption: a path has a link whose effective rate is unknown."""
-    of = _count(pairs, "rank pair", "rank pairs")
+    of = counted(pairs, "rank pair", "rank pairs")
     return Statement(
         "nominal_bandwidth",
         f"the paths of {of} have links of unknown effective bandwidth; predictions use the "
@@ -358,7 +304,7 @@ def one_for_all_lengths(fields: Sequence[str]) -> Statement:
 def order_for_times(limit: int, *, bytes_known: bool, alike: bool) -> Statement:
     """Assumption: the order was made for the plan's own numbers, within a limit of memory."""
     what = "the most bytes that one microbatch keeps there" if bytes_known else "counted one by one"
-    most = _count(limit, "activation", "activations")
+    most = counted(limit, "activation", "activations")
     made_for = "these stage times, transfers and activations"
     if not alike:
         made_for = (
@@ -379,7 +325,7 @@ def tokens_unknown(missing: Sequence[str]) -> Statement:
 
 def transfers_without_links(boundaries: int) -> Statement:
     """Assumption: a transfer whose time is given, or that has no path, occupies no link."""
-    over = _count(boundaries, "boundary", "boundaries")
+    over = counted(boundaries, "boundary", "boundaries")
     return Statement(
         "transfers_without_links",
         f"transfers over {over} take the time that is given for them, or none, and occupy no link",
@@ -400,10 +346,11 @@ def unfitting_patterns(patterns: Sequence[str]) -> Statement:
 
 def zero_transfers(boundaries: int, *, bytes_known: bool) -> Statement:
     """Assumption: without a time, a path or bytes a transfer counts nothing."""
-    over = _count(boundaries, "boundary", "boundaries")
+    over = counted(boundaries, "boundary", "boundaries")
     why = "the plan has no topology" if bytes_known else "neither times nor bytes are given"
     return Statement("zero_transfers", f"transfers over {over} count as 0 s: {why}")
 
 
-def _count(number: int, one: str, many: str) -> str:
+def counted(number: int, one: str, many: str) -> str:
+    """`1 stage`, `2 stages`."""
     return f"{number} {one if number == 1 else many}"
