@@ -1,5 +1,7 @@
 """The tables of an estimate: what stands in them is what the estimate says."""
 
+import pytest
+
 from service.core.estimates.estimate import estimate_plan
 from service.core.estimates.simulation import simulate_plan
 from service.core.plans.plan import Degrees, Dimension, GivenStage, Placement
@@ -45,3 +47,17 @@ def test_a_given_time_stands_beside_the_highest_bound() -> None:
     assert "2 ms" in row
     # A delay is of the whole iteration, not of one message as the other columns are.
     assert any(line.endswith("delays per iteration") for line in lines)
+
+
+def test_a_prediction_that_is_unknown_is_told_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline that is never drained, whose pace is not searched for."""
+    monkeypatch.setattr("service.core.schedules.cadence.MOST_PERIODIC_OPERATIONS", 1)
+    estimate = estimate_plan(simulate_plan(resolve(given_plan(STAGE, STAGE, kind="pipedream"))))
+    lines = estimate_report(estimate, "a plan", (), ()).splitlines()
+    (row,) = [line for line in lines if line.startswith("prediction")]
+    assert "unknown" in row
+    assert "never drained" in row
+    assert any(line.startswith("from empty to drained") for line in lines)
+    assert any(line.startswith("lower bound: busiest_device") for line in lines)
+    (rate,) = [line for line in lines if line.startswith("samples per second")]
+    assert "unknown" in rate
