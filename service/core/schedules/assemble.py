@@ -45,7 +45,7 @@ class _Operations:
     microbatch: Int32Array
     backward_stage: Int32Array
     backward_microbatch: Int32Array
-    position: Int64Array  # (kinds, stages, microbatches) operation id, -1 when there is none
+    position: Int32Array  # (kinds, stages, microbatches) operation id, -1 when there is none
     stage_ranks: Int32Array  # (directions, stages)
 
     def label(self, operation: int) -> str:

@@ -33,8 +33,8 @@ class Need:
     edge: int
     gradient: bool
     crosses: bool
-    before: Int64Array
-    after: Int64Array
+    before: Int32Array
+    after: Int32Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,19 +54,19 @@ def operation_table(
     backward_stage: Int32Array,
     backward_microbatch: Int32Array,
     shape: tuple[int, int],
-) -> Int64Array:
+) -> Int32Array:
     """(kinds, stages, microbatches) the operation that does it, -1 when there is none.
 
     A fused pair stands under FORWARD and under BACKWARD, at the two places it does. Of operations
     that do the same the last one stands.
     """
-    position = np.full((len(OpKind), *shape), -1, dtype=np.int64)
+    position = np.full((len(OpKind), *shape), -1, dtype=np.int32)
     place_operations(kind, stage, microbatch, backward_stage, backward_microbatch, position)
     return position
 
 
 def needs_of(
-    position: Int64Array,
+    position: Int32Array,
     stage_ranks: npt.NDArray[np.integer],
     edges: Sequence[StageEdge],
     recompute: RecomputeMode,
@@ -115,8 +115,8 @@ def needs_of(
 
 def _need(
     edge: int,
-    before: Int64Array,
-    after: Int64Array,
+    before: Int32Array,
+    after: Int32Array,
     *,
     gradient: bool,
     crosses: bool,
@@ -132,7 +132,7 @@ def table(needs: Sequence[Need], operations: int) -> Dependencies:
     """The needs by operation; those of one operation keep their sequence."""
     lengths = [len(need.before) for need in needs]
     group_offsets = np.cumsum([0, *lengths], dtype=np.int64)
-    none = [np.zeros(0, dtype=np.int64)]
+    none = [np.zeros(0, dtype=np.int32)]
     offsets = np.empty(operations + 1, dtype=np.int64)
     before = np.empty(group_offsets[-1], dtype=np.int64)
     edges = np.empty(group_offsets[-1], dtype=np.int32)

@@ -92,8 +92,8 @@ def topological_order(
 @njit(
     types.void(
         read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int32, 1),
         read_only(types.int32, 1),
         read_only(types.bool_, 1),
         writable(types.int64, 1),
@@ -106,8 +106,8 @@ def topological_order(
 )
 def sort_needs(
     group_offsets: Int64Array,
-    before: Int64Array,
-    after: Int64Array,
+    before: Int32Array,
+    after: Int32Array,
     group_edge: Int32Array,
     group_gradient: BoolArray,
     offsets: Int64Array,
@@ -147,7 +147,7 @@ def sort_needs(
         read_only(types.int32, 1),
         read_only(types.int32, 1),
         read_only(types.int32, 1),
-        writable(types.int64, 3),
+        writable(types.int32, 3),
     ),
     nogil=True,
     cache=True,
@@ -158,7 +158,7 @@ def place_operations(
     microbatch: Int32Array,
     backward_stage: Int32Array,
     backward_microbatch: Int32Array,
-    position: Int64Array,
+    position: Int32Array,
 ) -> None:
     """Write each operation to its place in (kinds, stages, microbatches), a pair to both of its."""
     for operation in range(len(kind)):
