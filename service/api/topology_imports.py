@@ -78,7 +78,8 @@ async def import_files(
 ) -> Response[bytes]:
     """Reads files that tell of one cluster and joins them into a topology: the inside of a host is
     taken for all hosts that it stands for, fabrics are joined to hosts by the name of an adapter,
-    by its GUID, or by the order of adapters.
+    by its GUID, or by the order of adapters, trees of names say which hosts are below which
+    switch, and benchmarks give the links that they used their effective rate and latency.
 
     Bandwidth never appears from nowhere: a link whose rate no file says needs the GPU's product or
     a stated rate, or is marked as assumed with its source. The answer lists what was read, joined,

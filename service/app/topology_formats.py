@@ -5,14 +5,27 @@ from dataclasses import dataclass
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.readings import Reading
+from service.formats.astra_sim import looks_like_astra_sim, read_astra_sim
 from service.formats.hwloc_xml import looks_like_hwloc_xml, read_hwloc_xml
 from service.formats.ibnetdiscover import looks_like_ibnetdiscover, read_ibnetdiscover
+from service.formats.kubernetes import looks_like_kubernetes, read_kubernetes
+from service.formats.nccl_tests import looks_like_nccl_tests, read_nccl_tests
 from service.formats.nccl_xml import looks_like_nccl_xml, read_nccl_xml
+from service.formats.netq import looks_like_netq, read_netq
+from service.formats.ns3_links import looks_like_ns3_links, read_ns3_links
 from service.formats.nvidia_smi_nvlink import (
     looks_like_nvidia_smi_nvlink,
     read_nvidia_smi_nvlink,
 )
 from service.formats.nvidia_smi_topo import looks_like_nvidia_smi_topo, read_nvidia_smi_topo
+from service.formats.nvlink_clusters import looks_like_nvlink_clusters, read_nvlink_clusters
+from service.formats.perftest import looks_like_perftest, read_perftest
+from service.formats.scontrol_topology import looks_like_scontrol_topology, read_scontrol_topology
+from service.formats.simai import looks_like_simai, read_simai
+from service.formats.slurm_conf import looks_like_slurm_conf, read_slurm_conf
+from service.formats.slurm_yaml import looks_like_slurm_yaml, read_slurm_yaml
+from service.formats.taccl import looks_like_taccl, read_taccl
+from service.formats.topograph import looks_like_topograph, read_topograph
 
 __all__ = ["TOPOLOGY_FORMATS", "TopologyFormat", "format_of"]
 
@@ -37,6 +50,19 @@ TOPOLOGY_FORMATS = (
     TopologyFormat("nvidia_smi_nvlink", looks_like_nvidia_smi_nvlink, read_nvidia_smi_nvlink),
     TopologyFormat("nvidia_smi_topo", looks_like_nvidia_smi_topo, read_nvidia_smi_topo),
     TopologyFormat("ibnetdiscover", looks_like_ibnetdiscover, read_ibnetdiscover),
+    TopologyFormat("simai", looks_like_simai, read_simai),
+    TopologyFormat("ns3_links", looks_like_ns3_links, read_ns3_links),
+    TopologyFormat("nccl_tests", looks_like_nccl_tests, read_nccl_tests),
+    TopologyFormat("perftest", looks_like_perftest, read_perftest),
+    TopologyFormat("nvlink_clusters", looks_like_nvlink_clusters, read_nvlink_clusters),
+    TopologyFormat("scontrol_topology", looks_like_scontrol_topology, read_scontrol_topology),
+    TopologyFormat("slurm_conf", looks_like_slurm_conf, read_slurm_conf),
+    TopologyFormat("slurm_yaml", looks_like_slurm_yaml, read_slurm_yaml),
+    TopologyFormat("netq", looks_like_netq, read_netq),
+    TopologyFormat("topograph", looks_like_topograph, read_topograph),
+    TopologyFormat("kubernetes", looks_like_kubernetes, read_kubernetes),
+    TopologyFormat("astra_sim", looks_like_astra_sim, read_astra_sim),
+    TopologyFormat("taccl", looks_like_taccl, read_taccl),
 )
 
 

@@ -4,6 +4,7 @@ Records, records grouped by chassis (`-g`), the list of ports (`-p`) and net fil
 """
 
 from collections.abc import Callable
+from re import compile as compile_expression
 
 from service.core.topology.readings import Reading
 from service.formats.ibnetdiscover_ports import looks_like_ports, read_ports
@@ -20,11 +21,23 @@ _LISTINGS: tuple[tuple[Callable[[bytes], bool], Callable[[bytes, Findings], Fabr
     (looks_like_ports, read_ports),
     (looks_like_ibsim, read_ibsim),
 )
+# Listings of the same fabric that people mistake for these, and what to ask for instead.
+_LOOK_ALIKES = (
+    (
+        compile_expression(rb"(Ca|Switch|Router)\s+: 0x[0-9a-f]{16} ports [0-9]+ devid "),
+        "is of `ibnetdiscover -l`, which lists nodes without their cables: run it without -l",
+    ),
+    (
+        compile_expression(rb"\s*0x[0-9a-f]{16}\s.{1,200}==\([^)]{1,80}\)==>"),
+        "is of iblinkinfo, which is not read: run ibnetdiscover",
+    ),
+)
 
 
 def looks_like_ibnetdiscover(content: bytes) -> bool:
-    """Whether the file is one of the listings this module reads."""
-    return any(recognises(content) for recognises, _read in _LISTINGS)
+    """Whether the file is one of the listings this module reads, or is mistaken for one."""
+    known = any(recognises(content) for recognises, _read in _LISTINGS)
+    return known or _look_alike(content) is not None
 
 
 def read_ibnetdiscover(content: bytes) -> Reading:
@@ -37,6 +50,15 @@ def read_ibnetdiscover(content: bytes) -> Reading:
     for recognises, read in _LISTINGS:
         if recognises(content):
             return fabric_reading(read(content, findings), findings)
-    findings.refuse(None, "the file holds no record of a switch or an adapter")
-    findings.raise_faults()
-    raise AssertionError
+    line, reason = _look_alike(content) or (None, "the file holds no record of a fabric")
+    findings.refuse(line, reason)
+    raise findings.refusal()
+
+
+def _look_alike(content: bytes) -> tuple[int, str] | None:
+    """The line by which another listing is told, and what it is."""
+    for number, line in enumerate(content[:65_536].splitlines()[:200], start=1):
+        for mark, reason in _LOOK_ALIKES:
+            if mark.match(line[:1000]):
+                return number, reason
+    return None

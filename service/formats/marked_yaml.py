@@ -113,7 +113,7 @@ class _Reader:
 
     def take(self, event: yaml.Event) -> bool:
         """Whether to go on."""
-        if isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+        if isinstance(event, yaml.CollectionEndEvent):
             self._open.pop()
             self._keys.pop()
             return True

@@ -91,15 +91,18 @@ class Findings:
             told.append(LeftOut(told[-1].line, f"and {self._more_left_out} more such lines"))
         return tuple(told)
 
-    def raise_faults(self) -> None:
-        """Raise `InvalidInput` with every fault noted, up to `MAX_FAULTS`; nothing without one."""
-        if not self._faults:
-            return
+    def refusal(self) -> InvalidInput:
+        """Every fault noted, up to `MAX_FAULTS`."""
         told = self._faults[:MAX_FAULTS]
         if len(self._faults) > MAX_FAULTS:
             more = f"more faults follow; reading ended after {MAX_FAULTS}"
             told.append(Fault(FaultCode.UNREADABLE, (), more))
-        raise InvalidInput(told)
+        return InvalidInput(told)
+
+    def raise_faults(self) -> None:
+        """Raise `InvalidInput` with every fault noted; nothing without one."""
+        if self._faults:
+            raise self.refusal()
 
 
 def refuse_file(line: int, detail: str) -> NoReturn:

@@ -23,9 +23,9 @@ __all__ = ["looks_like_scontrol_topology", "read_scontrol_topology"]
 
 FORMAT = "scontrol_topology"
 _KEYS = {
-    "switchname": ("level", "linkspeed", "nodes", "switches"),
-    "blockname": ("blockindex", "nodes", "blocksize"),
-    "aggregatedblock": ("blockindex", "nodes", "blocksize"),
+    "SwitchName": ("Level", "LinkSpeed", "Nodes", "Switches"),
+    "BlockName": ("BlockIndex", "Nodes", "BlockSize"),
+    "AggregatedBlock": ("BlockIndex", "Nodes", "BlockSize"),
 }
 
 
@@ -33,7 +33,7 @@ def looks_like_scontrol_topology(content: bytes) -> bool:
     """Whether lines begin as `scontrol` begins them and carry what topology.conf has not."""
     head = content[:65_536]
     printed = b" Level=" in head or b" BlockIndex=" in head
-    return printed and bool(first_keys(content) & set(_KEYS))
+    return printed and bool(first_keys(content) & {key.lower() for key in _KEYS})
 
 
 def read_scontrol_topology(content: bytes) -> Reading:

@@ -27,11 +27,13 @@ __all__ = ["looks_like_slurm_conf", "read_slurm_conf"]
 FORMAT = "slurm_conf"
 _SIZE = compile_expression(r"[1-9][0-9]{0,6}")
 _KEYS = {
-    "switchname": ("switches", "nodes", "linkspeed"),
-    "blockname": ("nodes",),
-    "blocksizes": (),
-    "ringname": ("nodes",),
+    "SwitchName": ("Switches", "Nodes", "LinkSpeed"),
+    "BlockName": ("Nodes",),
+    "BlockSizes": (),
+    "RingName": ("Nodes",),
 }
+# What slurm.conf begins lines with; it is recognised in order to be refused by name.
+_SLURM_CONF = {"nodename", "partitionname", "clustername"}
 # Which plugin a line belongs to; one file is read by one plugin.
 _PLUGINS = {"switchname": "tree", "blockname": "block", "blocksizes": "block", "ringname": "ring"}
 
@@ -40,7 +42,7 @@ def looks_like_slurm_conf(content: bytes) -> bool:
     """Whether lines begin with a key of topology.conf and none is as `scontrol` prints it."""
     head = content[:65_536]
     printed = b" Level=" in head or b" BlockIndex=" in head
-    return not printed and bool(first_keys(content) & set(_KEYS))
+    return not printed and bool(first_keys(content) & (_PLUGINS.keys() | _SLURM_CONF))
 
 
 def read_slurm_conf(content: bytes) -> Reading:

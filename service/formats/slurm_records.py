@@ -29,9 +29,12 @@ def slurm_records(
 ) -> Iterator[SlurmRecord]:
     """The records of a file, in order.
 
-    `keys` gives, for each key that begins a record, the keys that may follow it, all in lower case.
+    `keys` gives, for each key that begins a record, the keys that may follow it, as Slurm writes
+    them.
     Lines that are none, and keys that are unknown or given twice, are refused and not given out.
     """
+    followers = {first.lower(): {key.lower() for key in rest} for first, rest in keys.items()}
+    spelled = {first.lower(): rest for first, rest in keys.items()}
     for line, text in _joined(content, findings):
         pairs, rest = _pairs(text)
         if rest or not pairs:
@@ -39,14 +42,16 @@ def slurm_records(
             continue
         key = pairs[0][0]
         values = {name.lower(): value for name, value in pairs}
-        if key.lower() not in keys:
+        if key.lower() not in followers:
             known = ", ".join(f"{each}=" for each in keys)
             findings.refuse(line, f"begins with {shown(key)}; a line here begins with {known}")
         elif len(values) < len(pairs):
             findings.refuse(line, "gives a key twice")
-        elif unknown := [name for name in values if name not in (key.lower(), *keys[key.lower()])]:
-            known = ", ".join(keys[key.lower()])
-            findings.refuse(line, f"gives {', '.join(unknown)}; after {key} there may be {known}")
+        elif unknown := values.keys() - {key.lower()} - followers[key.lower()]:
+            known = ", ".join(spelled[key.lower()]) or "nothing"
+            findings.refuse(
+                line, f"gives {', '.join(sorted(unknown))}; after {key} there may be {known}"
+            )
         else:
             yield SlurmRecord(line, key, values)
 

@@ -44,6 +44,26 @@ def test_what_only_looks_alike_is_not_recognised() -> None:
         assert refusals(partial(read, other)) == [(FaultCode.UNREADABLE, ())]
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (
+            'Ca\t : 0x0b00000000000011 ports 1 devid 0x1021 vendid 0x2c9 "node-a mlx5_0"',
+            "run it without -l",
+        ),
+        (
+            '  0x0b00000000000011 14 1[  ] ==( 4X 53.125 Gbps Active/ LinkUp)==> 1 1[  ] "l" ( )',
+            "is of iblinkinfo",
+        ),
+    ],
+)
+def test_listings_that_are_mistaken_for_these_are_refused_by_name(line: str, reason: str) -> None:
+    content = f"CA: node-a mlx5_0:\n{line}\n".encode()
+    assert looks_like_ibnetdiscover(content)
+    assert refusals(partial(read, content)) == [(FaultCode.UNREADABLE, ("line", 2))]
+    assert reason in refusal_text(partial(read, content))
+
+
 def test_everything_is_counted_once() -> None:
     assert dict(read().facts) == {
         "switches": 4,

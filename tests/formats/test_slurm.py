@@ -195,6 +195,14 @@ def test_yaml_is_recognised() -> None:
     assert fits == [read_slurm_yaml]
 
 
+def test_slurm_conf_is_recognised_and_refused_by_its_first_key() -> None:
+    content = b"ClusterName=c\nNodeName=n[1-4] CPUs=8\n"
+    assert looks_like_slurm_conf(content)
+    assert "begins with 'NodeName'; a line here begins with SwitchName=" in refusal_text(
+        partial(read_slurm_conf, content)
+    )
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_no_line_is_without_effect(name: str) -> None:
     assert lines_without_effect(READERS[name], fixture(name)) == []
@@ -246,7 +254,7 @@ def test_damaged_yaml_is_read_or_refused() -> None:
         ("SwitchName=a Switches=b Nodes=n1\nSwitchName=b\n", 1, "both switches and nodes"),
         ("SwitchName=a Nodes=n[1-\n", 1, "broken host list"),
         ("SwitchName=a Nodes=n[1-999999]\n", 1, "makes more than"),
-        ("SwitchName=a Ports=3\n", 1, "gives ports; after SwitchName there may be"),
+        ("SwitchName=a Ports=3\n", 1, "gives ports; after SwitchName there may be Switches, Nodes"),
         ("SwitchName=a Nodes=n1 Nodes=n2\n", 1, "gives a key twice"),
         ("NodeName=a Nodes=n1\nSwitchName=s\n", 1, "begins with 'NodeName'"),
         ("SwitchName=a, Nodes\n", 1, "is no list of Key=value"),

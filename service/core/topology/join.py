@@ -30,6 +30,7 @@ from service.core.topology.join_names import Names, Renamed, as_count
 from service.core.topology.join_notes import FileLine, Notes, listed
 from service.core.topology.join_nvlinks import with_nvswitch
 from service.core.topology.join_rates import RateSources
+from service.core.topology.measured import apply_measurements
 from service.core.topology.readings import CableEnd, FoundHost, Rate, Reading
 from service.core.topology.spec import ClusterSpec, HostSpec, LinkSpec
 
@@ -118,8 +119,10 @@ class _Join:
         self._tell_assumed_rates((*fabric.links, *(link for host in hosts for link in host.links)))
         sources.refuse_missing()
         notes.raise_faults()
+        bare = ClusterSpec(hosts=hosts, switches=fabric.switches, links=fabric.links)
+        spec = self._measured(bare)
         return Joined(
-            spec=ClusterSpec(hosts=hosts, switches=fabric.switches, links=fabric.links),
+            spec=spec,
             joined=tuple(notes.joined),
             assumptions=tuple(notes.assumptions),
             warnings=tuple(notes.warnings),
@@ -127,6 +130,23 @@ class _Join:
             left_out=tuple(notes.left_out),
             renamed=(*names.renamed, *switch_names.renamed),
         )
+
+    def _measured(self, spec: ClusterSpec) -> ClusterSpec:
+        """The cluster with what benchmarks among the files say of its links."""
+        file_of = {
+            id(transfer): file
+            for file, reading in enumerate(self._readings)
+            for transfer in reading.measurements
+        }
+        transfers = [each for reading in self._readings for each in reading.measurements]
+        found = apply_measurements(spec, transfers)
+        for sentence in found.assumptions:
+            self._notes.assume(sentence)
+        for unused in found.unused:
+            first = unused.first
+            detail = f"{unused.count} measurements of {first.collective}: {unused.reason}"
+            self._notes.leave_out(file_of[id(first)], first.line, detail)
+        return found.spec
 
     def _sources(self) -> RateSources:
         stated, product = self._stated, None
