@@ -1,5 +1,6 @@
 """Pictures of a stored topology."""
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 from litestar import Request, Response, get
@@ -8,7 +9,13 @@ from msgspec import Meta
 
 from service.api.documents import DocumentReference
 from service.api.injection import InjectedServices
-from service.api.topology_queries import OneHost, check_host
+from service.api.topology_queries import (
+    AllocatedDevices,
+    AllocatedHosts,
+    OneHost,
+    allocated_in_query,
+    check_host,
+)
 from service.app import documents
 from service.app.documents import version_tag
 from service.app.ports import DocumentKind
@@ -78,12 +85,15 @@ async def get_graph(
     host: OneHost = None,
     path: OnePath = None,
     load: Load = None,
+    hosts: AllocatedHosts = None,
+    devices: AllocatedDevices = None,
 ) -> Response[bytes]:
     """Hosts, leaves and spines, or the inside of one host; wider lines are faster.
 
     Hosts that are alike are one box when there are many, and long rows are cut short. In the
-    picture of a host the links that several GPUs leave through are marked. A topology of a single
-    host is drawn as that host.
+    picture of a host the links that several GPUs leave through are marked. With `hosts` or
+    `devices` only these GPUs count for that, and for all_to_all. A topology of a single host is
+    drawn as that host.
     """
     revision = await documents.get(services, DocumentKind.TOPOLOGY, name)
     headers = {"ETag": entity_tag(version_tag(revision))}
@@ -94,13 +104,15 @@ async def get_graph(
     def draw() -> bytes:
         if host is not None:
             check_host(cluster, host)
-        overlay = _overlay(cluster, host, path, load)
+        allocation = allocated_in_query(cluster, hosts, devices)
+        senders = None if allocation is None else frozenset(allocation.devices)
+        overlay = _overlay(cluster, host, path, load, senders)
         chosen = host
         if chosen is None and len(cluster.hosts) == 1 and not _has_switches(cluster):
             (chosen,) = cluster.hosts
         if chosen is None:
             return fabric_svg(cluster, title=revision.reference, overlay=overlay).encode()
-        sharing = _sharing(cluster, chosen)
+        sharing = _sharing(cluster, chosen, senders)
         svg = host_svg(cluster, chosen, title=revision.reference, sharing=sharing, overlay=overlay)
         return svg.encode()
 
@@ -112,16 +124,22 @@ def _has_switches(cluster: Cluster) -> bool:
     return any(vertex.host is None for vertex in cluster.vertices.values())
 
 
-def _sharing(cluster: Cluster, host: str) -> HostSharing | None:
+def _sharing(cluster: Cluster, host: str, senders: Collection[str] | None) -> HostSharing | None:
     """What is marked in the picture; nothing in a host with too many devices to compare."""
     try:
         check_sharing_work(cluster, [host])
     except WorkBudgetExceeded:
         return None
-    return host_sharing(cluster, host)
+    return host_sharing(cluster, host, senders)
 
 
-def _overlay(cluster: Cluster, host: str | None, path: str | None, load: str | None) -> Overlay:
+def _overlay(
+    cluster: Cluster,
+    host: str | None,
+    path: str | None,
+    load: str | None,
+    senders: Collection[str] | None,
+) -> Overlay:
     if path is not None and load is not None:
         detail = "a path or a load is laid over a picture, not both"
         raise InvalidInput([Fault(FaultCode.EXCLUSIVE_FIELDS, ("load",), detail)])
@@ -135,7 +153,7 @@ def _overlay(cluster: Cluster, host: str | None, path: str | None, load: str | N
     if load is None:
         return NOTHING
 
-    pairs = _all_to_all(cluster, host) if load == "all_to_all" else _pairs(load)
+    pairs = _all_to_all(cluster, host, senders) if load == "all_to_all" else _pairs(load)
     check_pairs(cluster, pairs, "load")
     finder = path_finder(cluster)
     paths = [finder.path(*pair) for pair in pairs]
@@ -149,12 +167,18 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [(source, target) for source, target in split]
 
 
-def _all_to_all(cluster: Cluster, host: str | None) -> list[tuple[str, str]]:
-    gpus = [gpu.name for gpu in cluster.devices if host is None or gpu.host == host]
+def _all_to_all(
+    cluster: Cluster, host: str | None, senders: Collection[str] | None
+) -> list[tuple[str, str]]:
+    gpus = [
+        gpu.name
+        for gpu in cluster.devices
+        if (host is None or gpu.host == host) and (senders is None or gpu.name in senders)
+    ]
     if len(gpus) > _MAX_ALL_TO_ALL:
         detail = (
             f"all_to_all is drawn for at most {_MAX_ALL_TO_ALL} GPUs, and these are {len(gpus)}:"
-            " give a host, or pairs"
+            " give a host, an allocation, or pairs"
         )
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("load",), detail)])
     return [(one, other) for one in gpus for other in gpus if one != other]

@@ -1,5 +1,7 @@
 """The ways between two devices of a stored topology."""
 
+from collections.abc import Iterator
+
 import msgspec
 from litestar import Response, post
 from litestar.openapi.datastructures import ResponseSpec
@@ -8,8 +10,11 @@ from litestar.params import JSONBody
 from service.api.documents import DocumentReference
 from service.api.injection import InjectedServices
 from service.api.schemas.paths import PathsAnswer, PathsRequest, paths_answer
+from service.api.topology_queries import allocated_at
 from service.app import documents
 from service.app.ports import DocumentKind, Scope
+from service.core.errors import InvalidInput, Path
+from service.core.plans.allocation import outside_faults
 from service.core.topology.pair_paths import find_pair_paths
 from service.web.access import needs
 from service.web.openapi import EXAMPLE
@@ -24,6 +29,7 @@ _EXAMPLE = {
         {"source": "host0/gpu3", "target": "host1/gpu3"},
         {"source": "host0/gpu0", "target": "host0/gpu1"},
     ],
+    "allocation": {"hosts": "host[0-1]"},
 }
 
 
@@ -42,19 +48,35 @@ async def find_paths(
 
     Each with its links, its type in the words of `nvidia-smi topo -m` and of fabrics, its
     bottleneck, its lower bound and its prediction, and what it shares with the pairs that send at
-    the same time. Devices that can't reach each other are a result, not an error.
+    the same time. Devices that can't reach each other are a result, not an error. With an
+    allocation the answer also has what can cross its middle.
     """
     revision = await documents.get(services, DocumentKind.TOPOLOGY, name)
     expansion = await services.clusters.get(revision)
 
     def find() -> bytes:
+        cluster = expansion.cluster
+        allocation = None
+        if data.allocation is not msgspec.UNSET:
+            allocation = allocated_at(cluster, data.allocation, ("allocation",))
+            if faults := outside_faults(cluster, allocation, _named(data)):
+                raise InvalidInput(faults)
         found = find_pair_paths(
-            expansion.cluster,
+            cluster,
             (data.source, data.target),
             [(pair.source, pair.target) for pair in data.concurrent],
             data.max_alternatives,
         )
-        return msgspec.json.encode(paths_answer(revision, expansion, data, found))
+        return msgspec.json.encode(paths_answer(revision, expansion, data, found, allocation))
 
     content = await services.executor.run(find)
     return Response(content, media_type="application/json")
+
+
+def _named(data: PathsRequest) -> Iterator[tuple[Path, str]]:
+    """Every device that is named, and where."""
+    yield ("source",), data.source
+    yield ("target",), data.target
+    for number, pair in enumerate(data.concurrent):
+        yield ("concurrent", number, "source"), pair.source
+        yield ("concurrent", number, "target"), pair.target

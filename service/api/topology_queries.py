@@ -5,11 +5,20 @@ from typing import Annotated
 from litestar.params import FromQuery
 from msgspec import Meta
 
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.api.schemas.allocations import AllocationIn, allocate
+from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.plans.allocation import Allocation
 from service.core.topology.cluster import Cluster
 from service.core.topology.index import index_of
 
-__all__ = ["OneHost", "check_host"]
+__all__ = [
+    "AllocatedDevices",
+    "AllocatedHosts",
+    "OneHost",
+    "allocated_at",
+    "allocated_in_query",
+    "check_host",
+]
 
 OneHost = FromQuery[
     Annotated[
@@ -17,6 +26,60 @@ OneHost = FromQuery[
     ]
     | None
 ]
+
+
+AllocatedHosts = FromQuery[
+    Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=8000,
+            description="Only the GPUs of these hosts: a host list expression as in Slurm.",
+            examples=["host[0-3,7]"],
+        ),
+    ]
+    | None
+]
+AllocatedDevices = FromQuery[
+    Annotated[
+        str,
+        Meta(
+            pattern=r"^[^;\u0000-\u001f]{1,127}(;[^;\u0000-\u001f]{1,127}){0,511}$(?!\n)",
+            max_length=8000,
+            description="Only these GPUs: names, patterns and lists as in `placement.devices` of a "
+            "plan, with semicolons between.",
+            examples=["host0/gpu*;host1/gpu[0-3]"],
+        ),
+    ]
+    | None
+]
+
+
+def allocated_at(cluster: Cluster, asked: AllocationIn, path: Path) -> Allocation:
+    """The allocation that is meant. Raises `InvalidInput`, paths below `path`."""
+    try:
+        return allocate(cluster, asked)
+    except InvalidInput as refused:
+        raise type(refused)([fault.under(*path) for fault in refused.faults]) from None
+
+
+def allocated_in_query(
+    cluster: Cluster, hosts: str | None, devices: str | None
+) -> Allocation | None:
+    """The allocation of the query, if it names one. Raises `InvalidInput` at the parameters."""
+    if hosts is None and devices is None:
+        return None
+    if hosts is not None and devices is not None:
+        detail = "give hosts or devices, not both"
+        raise InvalidInput([Fault(FaultCode.EXCLUSIVE_FIELDS, ("devices",), detail)])
+    asked = AllocationIn(hosts=hosts) if hosts else AllocationIn(devices=str(devices).split(";"))
+    try:
+        return allocate(cluster, asked)
+    except InvalidInput as refused:
+        # A parameter is one value: which of its entries is meant stands in the detail.
+        raise type(refused)(
+            [Fault(fault.code, fault.path[:1], fault.detail) for fault in refused.faults]
+        ) from None
 
 
 def check_host(cluster: Cluster, host: str) -> None:

@@ -9,7 +9,13 @@ from litestar.openapi.datastructures import ResponseSpec
 from service.api.documents import DocumentReference
 from service.api.injection import InjectedServices
 from service.api.schemas.shared_reports import MAX_LISTED_GROUPS, SharedReport, shared_report
-from service.api.topology_queries import OneHost, check_host
+from service.api.topology_queries import (
+    AllocatedDevices,
+    AllocatedHosts,
+    OneHost,
+    allocated_in_query,
+    check_host,
+)
 from service.app import documents
 from service.app.documents import version_tag
 from service.app.ports import DocumentKind
@@ -37,11 +43,14 @@ async def get_shared(
     services: InjectedServices,
     name: DocumentReference,
     host: OneHost = None,
+    hosts: AllocatedHosts = None,
+    devices: AllocatedDevices = None,
 ) -> Response[bytes]:
     """Which GPUs go through the same NIC, PCIe link, host bridge, socket link and uplinks.
 
     By the physical way to the nearest NIC, with each capacity and what an even split leaves each
-    GPU. NICs that are equally near, ways that cross sockets and unequal distances are told.
+    GPU. NICs that are equally near, ways that cross sockets and unequal distances are told. With
+    `hosts` or `devices` only these GPUs send, and what can cross their middle is told as well.
     """
     revision = await documents.get(services, DocumentKind.TOPOLOGY, name)
     headers = {"ETag": entity_tag(version_tag(revision))}
@@ -51,17 +60,25 @@ async def get_shared(
     cluster = expansion.cluster
 
     def report() -> bytes:
-        groups = like_hosts(cluster)
+        allocation = allocated_in_query(cluster, hosts, devices)
+        senders = None if allocation is None else frozenset(allocation.devices)
+        groups = like_hosts(cluster, senders)
         if host is not None:
             check_host(cluster, host)
             # The host that was asked for stands for those like it.
-            names = next(names for names in groups if host in names)
-            groups = ((host, *(name for name in names if name != host)),)
+            groups = tuple(
+                (host, *(name for name in names if name != host))
+                for names in groups
+                if host in names
+            )
         told = [names[0] for names in groups[:MAX_LISTED_GROUPS]]
         check_sharing_work(cluster, told)
-        sharing = [host_sharing(cluster, one) for one in told]
-        uplinks = uplinks_by_likeness(cluster)
-        return msgspec.json.encode(shared_report(revision, expansion, groups, sharing, uplinks))
+        sharing = [host_sharing(cluster, one, senders) for one in told]
+        sending = None if senders is None else {name for names in groups for name in names}
+        uplinks = uplinks_by_likeness(cluster, sending)
+        return msgspec.json.encode(
+            shared_report(revision, expansion, groups, sharing, uplinks, allocation)
+        )
 
     content = await services.executor.run(report)
     return Response(content, media_type="application/json", headers=headers)

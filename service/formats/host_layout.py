@@ -4,7 +4,7 @@ From the top: CPUs, PCIe switches tier by tier, devices, then NVLink and the swi
 above others spans all that hangs below it, so that the links between are upright lines.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
@@ -141,19 +141,15 @@ class _Layout:
         parents: dict[str, str] = {}
         depths: dict[str, int] = {}
 
-        def grow(roots: Iterable[str], depth: int) -> None:
+        def grow(roots: Iterable[str], depth: int, over: Collection[LinkKind]) -> None:
             found = [name for name in roots if name not in depths]
             depths.update(dict.fromkeys(found, depth))
             while found:
                 depth += 1
                 further = []
                 for near in found:
-                    for far in self._joined.get(near, ()):
-                        if far in parents or far in depths or far not in kinds:
-                            continue
-                        if kinds[far] is VertexKind.NVSWITCH:
-                            continue
-                        if self._kind(near, far) not in _TREE:
+                    for far in self._below(near, over):
+                        if far in parents or far in depths:
                             continue
                         parents[far] = near
                         if kinds[far] in _INNER:
@@ -162,11 +158,24 @@ class _Layout:
                 found = further
 
         cpus = [name for name, kind in kinds.items() if kind is VertexKind.CPU]
-        grow(cpus, 0)
+        grow(cpus, 0, _TREE)
         for name, kind in kinds.items():
             if kind is VertexKind.PCIE_SWITCH and name not in depths:
-                grow([name], 1 if cpus else 0)
+                grow([name], 1 if cpus else 0, _TREE)
+        # GPUs that nothing but a link of its own kind joins to their CPU hang below that.
+        for cpu in cpus:
+            for far in self._below(cpu, {LinkKind.OTHER}):
+                if kinds[far] not in _INNER:
+                    parents.setdefault(far, cpu)
         return parents, depths
+
+    def _below(self, near: str, over: Collection[LinkKind]) -> Iterator[str]:
+        """What is joined to a vertex of the host by links of these kinds and can hang below it."""
+        for far in self._joined.get(near, ()):
+            vertex = self._cluster.vertices[far]
+            is_hanging = vertex.host == self._host and vertex.kind is not VertexKind.NVSWITCH
+            if is_hanging and self._kind(near, far) in over:
+                yield far
 
     def _in_order(self, parent: str | None, children: dict[str | None, list[str]]) -> Iterator[str]:
         """Depth first; NVSwitches stand elsewhere."""

@@ -108,7 +108,7 @@ async def test_faults(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["pointer"] == "/host"
     assert "'host0'" in refused.json()["errors"][0]["detail"]
-    assert (await client.get("/v1/topologies/mine/shared?hosts=2")).status_code == 400
+    assert (await client.get("/v1/topologies/mine/shared?node=2")).status_code == 400
     assert (await client.get("/v1/topologies/none/shared")).status_code == 404
     monkeypatch.setattr(nic_sharing, "MAX_COMPARED_NICS", 95)
     refused = await client.get("/v1/topologies/mine/shared")

@@ -5,9 +5,16 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from service.api.schemas.allocations import (
+    AllocationIn,
+    AllocationOut,
+    allocation_assumptions,
+    allocation_out,
+)
 from service.api.schemas.answers import Pin, StatementOut
 from service.api.schemas.physical_paths import PathOut, or_unset, path_fields
 from service.app.ports import Revision
+from service.core.plans.allocation import Allocation
 from service.core.topology.bounds import (
     MAX_MESSAGE_BYTES,
     transfer_lower_bound_seconds,
@@ -66,6 +73,10 @@ class PathsRequest(
             description="Other pairs, each on its pinned path: what the ways share with them.",
         ),
     ] = []
+    allocation: Annotated[
+        AllocationIn | UnsetType,
+        Meta(description="What a job has of the cluster: the devices named here belong to it."),
+    ] = UNSET
     max_alternatives: Annotated[
         int,
         Meta(
@@ -173,7 +184,7 @@ class ConcurrentPair(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     kind: Annotated[PathKind | UnsetType, Meta(description="Absent when unreachable.")] = UNSET
 
 
-class PathsAnswer(msgspec.Struct, kw_only=True, frozen=True):
+class PathsAnswer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """The ways between two devices."""
 
     pins: Annotated[list[Pin], Meta(description="The topology at the revision that was used.")]
@@ -194,6 +205,9 @@ class PathsAnswer(msgspec.Struct, kw_only=True, frozen=True):
         int, Meta(ge=0, description="With a GPU that forwards, listed or not.")
     ]
     concurrent: list[ConcurrentPair]
+    allocation: Annotated[
+        AllocationOut | UnsetType, Meta(description="Absent when the request has none.")
+    ] = UNSET
     assumptions: list[StatementOut]
     not_represented: list[StatementOut]
 
@@ -221,7 +235,11 @@ _LEFT_OUT = (
 
 
 def paths_answer(
-    revision: Revision, expansion: Expansion, request: PathsRequest, found: PairPaths
+    revision: Revision,
+    expansion: Expansion,
+    request: PathsRequest,
+    found: PairPaths,
+    allocation: Allocation | None,
 ) -> PathsAnswer:
     """What was found as it goes over the wire. Pure, and too much for the event loop at times."""
     cluster = expansion.cluster
@@ -238,8 +256,10 @@ def paths_answer(
             _concurrent(cluster, pair, path)
             for pair, path in zip(request.concurrent, found.concurrent, strict=True)
         ],
+        allocation=UNSET if allocation is None else allocation_out(cluster, allocation),
         assumptions=[
             *_ASSUMED,
+            *allocation_assumptions(allocation),
             *_assumed_rates(found),
             *(StatementOut(code="topology", detail=text) for text in expansion.assumptions),
         ],

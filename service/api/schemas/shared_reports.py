@@ -6,9 +6,11 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from service.api.schemas.allocations import AllocationOut, allocation_out
 from service.api.schemas.answers import Pin, StatementOut
 from service.api.schemas.physical_paths import or_unset
 from service.app.ports import Revision
+from service.core.plans.allocation import Allocation
 from service.core.topology.expand import Expansion
 from service.core.topology.nic_sharing import (
     CommonCapacity,
@@ -126,7 +128,7 @@ class UplinksOut(msgspec.Struct, kw_only=True, frozen=True):
     assumed: Annotated[bool, Meta(description="Whether a rate among these is an assumption.")]
 
 
-class SharedReport(msgspec.Struct, kw_only=True, frozen=True):
+class SharedReport(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Which GPUs go through the same NIC, PCIe link, host bridge, socket link and uplinks."""
 
     pins: Annotated[list[Pin], Meta(description="The topology at the revision that was used.")]
@@ -136,6 +138,10 @@ class SharedReport(msgspec.Struct, kw_only=True, frozen=True):
     ]
     uplinks: list[UplinksOut]
     unlisted_uplinks: Annotated[int, Meta(ge=0, description="Further groups of switches.")]
+    allocation: Annotated[
+        AllocationOut | UnsetType,
+        Meta(description="Absent when all GPUs send: `hosts` or `devices` choose some."),
+    ] = UNSET
     assumptions: list[StatementOut]
     not_represented: list[StatementOut]
 
@@ -174,6 +180,7 @@ def shared_report(
     groups: Sequence[tuple[str, ...]],
     sharing: Sequence[HostSharing],
     uplinks: Sequence[Uplinks],
+    allocation: Allocation | None,
 ) -> SharedReport:
     """What was found as it goes over the wire; `sharing` is of the first of each listed group."""
     return SharedReport(
@@ -182,6 +189,7 @@ def shared_report(
         unlisted_host_groups=len(groups) - len(sharing),
         uplinks=[_uplinks(alike) for alike in uplinks[:MAX_LISTED_GROUPS]],
         unlisted_uplinks=max(len(uplinks) - MAX_LISTED_GROUPS, 0),
+        allocation=(UNSET if allocation is None else allocation_out(expansion.cluster, allocation)),
         assumptions=[
             *_ASSUMED,
             *(StatementOut(code="topology", detail=text) for text in expansion.assumptions),

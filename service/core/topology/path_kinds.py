@@ -4,7 +4,7 @@ Inside a host the words are those of `nvidia-smi topo -m` and of NCCL, between h
 fabrics. A path has exactly one kind, which follows from what it passes between its ends:
 
     local   nothing: both ends are the same
-    nvlink  NVLinks only, directly or through NVSwitches, within a host or beyond it
+    nvlink  NVLinks (or xGMI) only, directly or through NVSwitches, within a host or beyond it
     nvb     NVLinks only, with a GPU between that forwards
     pix     PCIe, through at most one PCIe switch
     pxb     PCIe, through several PCIe switches and no CPU

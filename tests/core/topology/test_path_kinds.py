@@ -3,6 +3,7 @@
 import pytest
 
 from service.core.topology.cluster import Cluster, LinkKind, VertexKind
+from service.core.topology.designs import DESIGNS
 from service.core.topology.expand import expand
 from service.core.topology.path_kinds import PathKind, nic_reaches, path_kind
 from service.core.topology.paths import PathFinder
@@ -30,22 +31,40 @@ def kind(cluster: Cluster, source: str, target: str) -> str:
 
 
 # Each row as `nvidia-smi topo -m` has it: from gpu0 to the other GPUs, then to the NICs.
-@pytest.mark.parametrize(
-    ("design", "gpus", "nics"),
-    [
-        ("dgx-h100", "nvlink " * 7, "pix phb phb phb sys sys sys sys"),
-        ("hgx-a100", "nvlink " * 7, "pix pix phb phb sys sys sys sys"),
-        ("p4d", "nvlink " * 7, "pix phb sys sys"),
-        ("dgx-1-v100", "nvlink nvlink nvlink nvlink sys sys sys", "pix phb sys sys"),
-        ("pcie-gen4-8gpu", "pix pix pix sys sys sys sys", "pix sys"),
-    ],
-)
+ROWS = [
+    ("dgx-h100", "nvlink " * 7, "pix phb phb phb sys sys sys sys"),
+    ("hgx-a100", "nvlink " * 7, "pix pix phb phb sys sys sys sys"),
+    ("p4d", "nvlink " * 7, "pix phb sys sys"),
+    ("dgx-1-v100", "nvlink nvlink nvlink nvlink sys sys sys", "pix phb sys sys"),
+    ("dgx-h200", "nvlink " * 7, "pix phb phb phb sys sys sys sys"),
+    ("azure-nd-v4", "nvlink " * 7, "pix pix phb phb sys sys sys sys"),
+    ("dgx-2", "nvlink " * 15, "pix pxb phb phb sys sys sys sys"),
+    ("mi300x", "nvlink " * 7, "pix phb phb phb sys sys sys sys"),
+    # Each GCD has links to some of the others; its neighbour under the switch is one hop away.
+    (
+        "mi250x",
+        "nvlink nvlink pix nvlink phb phb phb sys sys sys sys sys sys sys sys",
+        "pix pix phb phb sys sys sys sys",
+    ),
+    # Without an NVLink domain GPUs meet at the CPUs.
+    ("gb200-nvl72", "phb sys sys", "phb phb sys sys"),
+    ("pcie-gen4-8gpu", "pix pix pix sys sys sys sys", "pix sys"),
+]
+
+
+@pytest.mark.parametrize(("design", "gpus", "nics"), ROWS)
 def test_the_row_of_the_first_gpu(design: str, gpus: str, nics: str) -> None:
     cluster = cluster_of(design)
-    found = [kind(cluster, "h0/gpu0", f"h0/gpu{number}") for number in range(1, 8)]
+    found = [
+        kind(cluster, "h0/gpu0", f"h0/gpu{number}") for number in range(1, 1 + len(gpus.split()))
+    ]
     assert found == gpus.split()
     found = [kind(cluster, "h0/gpu0", f"h0/nic{number}") for number, _ in enumerate(nics.split())]
     assert found == nics.split()
+
+
+def test_every_design_has_its_row() -> None:
+    assert {row[0] for row in ROWS} == set(DESIGNS)
 
 
 def test_an_end_alone_is_local() -> None:
