@@ -10,11 +10,16 @@ cost. CPU per request is the server's, and the number to compare: requests per s
 percentiles depend on what else the machine does, and on the client, which is Python too and says
 how much of a core it took. Where client and server together take all cores, the requests per second
 are a lower bound.
+
+The last row is the floor again, on one connection, while another process sends large batches as
+fast as they are answered: how long small requests wait behind large ones, and how soon those that
+are too many are refused.
 """
 
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import platform
 import socket
@@ -23,10 +28,11 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from queue import Empty
+from typing import TYPE_CHECKING, Any
 
 from service.app.access import create_token
 from service.app.ports import Scope
@@ -34,8 +40,14 @@ from service.main import open_services
 from service.settings import read_settings
 from service.store import migrate
 
+if TYPE_CHECKING:
+    from multiprocessing.queues import Queue
+
 RANKS, MICROBATCHES = 16, 256
 CONNECTIONS = 16
+# Batches that are on their way at a time in the last row, and their plans: each 0.8 MB, and more
+# work than one request may ask for, so each that is read is answered with 422.
+PRESSING, PRESSING_PLANS = 40, 200
 WARM_UP_SECONDS = 1.0
 # Request number -> its bytes.
 Request = Callable[[int], bytes]
@@ -123,15 +135,15 @@ async def exchange(
     return status, head, await reader.readexactly(length) if length and status != 304 else b""
 
 
-def plan(number: int) -> dict[str, Any]:
+def plan(number: int, ranks: int = RANKS) -> dict[str, Any]:
     """A plan like no other one."""
     stages = [
         {
             "forward_seconds": 0.006 + rank * 1e-4 + number * 1e-9,
             "backward_seconds": 0.012,
-            **({"transfer_seconds": 1e-4} if rank < RANKS - 1 else {}),
+            **({"transfer_seconds": 1e-4} if rank < ranks - 1 else {}),
         }
-        for rank in range(RANKS)
+        for rank in range(ranks)
     ]
     return {
         "costs": {"stages": stages},
@@ -199,6 +211,52 @@ async def measure(server: Server, load: Load, connections: int, seconds: float) 
     return result
 
 
+def press(server: Server, seconds: float, answers: "Queue[tuple[int, float]]") -> None:
+    """Send batches for some time, and say with what status and how soon each was answered."""
+    plans = [{"plan": plan(number, 4 * RANKS)} for number in range(PRESSING_PLANS)]
+    request = server.request("POST", "/v1/estimates/batches", {"plans": plans})
+    until = time.monotonic() + seconds
+
+    async def send() -> None:
+        while time.monotonic() < until:
+            began = time.monotonic()
+            status, _, _ = await server.ask(request)
+            answers.put((status, time.monotonic() - began))
+            if status != 422:
+                await asyncio.sleep(1)  # as it was told
+
+    async def run() -> None:
+        await asyncio.gather(*(send() for _ in range(PRESSING)))
+
+    asyncio.run(run())
+
+
+def show_pressed(server: Server, floor: Load, seconds: float) -> None:
+    """The floor while a process presses, and what that one was told."""
+    context = multiprocessing.get_context("spawn")
+    answers: Queue[tuple[int, float]] = context.Queue()
+    pressing = context.Process(target=press, args=(server, seconds + 3, answers))
+    pressing.start()
+    given = [answers.get()]
+    result = asyncio.run(measure(server, floor, 1, seconds))
+    while pressing.is_alive() or not answers.empty():
+        with suppress(Empty):
+            given.append(answers.get(timeout=0.1))
+    pressing.join()
+    percentiles = "".join(f"{result.percentile(p) * 1e3:5.1f} ms" for p in (0.5, 0.9, 0.99))
+    print(
+        f"{'the floor beside batches':26} {result.per_second:11.0f}"
+        f" {result.cpu_per_request * 1e6:9.0f} us {'':9}{percentiles}"
+        f"   worst {max(result.seconds) * 1e3:.0f} ms"
+    )
+    for status in sorted({status for status, _ in given}):
+        of_status = sorted(seconds for each, seconds in given if each == status)
+        print(
+            f"  {len(of_status)} batches answered with {status}: median "
+            f"{of_status[len(of_status) // 2]:.2f} s, worst {of_status[-1]:.2f} s"
+        )
+
+
 @contextmanager
 def serving(database_url: str, *variant: str) -> Iterator[Server]:
     """A server in a process of its own, from when it is ready until the block ends."""
@@ -261,7 +319,8 @@ def show_scenarios(server: Server, connections: int, seconds: float) -> None:
     """One line a scenario."""
     print(f"{'':26}  requests/s  CPU/request  to floor     p50     p90     p99  client")
     floor = None
-    for load in asyncio.run(loads(server)):
+    scenarios = asyncio.run(loads(server))
+    for load in scenarios:
         result = asyncio.run(measure(server, load, connections, seconds))
         floor = floor or result.cpu_per_request
         percentiles = "".join(f"{result.percentile(p) * 1e3:5.1f} ms" for p in (0.5, 0.9, 0.99))
@@ -270,6 +329,7 @@ def show_scenarios(server: Server, connections: int, seconds: float) -> None:
             f" {result.cpu_per_request / floor:8.1f}x {percentiles}"
             f" {result.client_cpu_seconds / result.wall_seconds:6.0%}"
         )
+    show_pressed(server, scenarios[0], seconds)
 
 
 def show_settings(database_url: str, connections: int, seconds: float) -> None:

@@ -43,7 +43,7 @@ def main() -> None:
     configure_logging(settings.log_level, sys.stderr, as_json=True)
     app = service.main.create_app(settings)
     app.register(floor)
-    server = Server(app, delay_seconds=0, grace_seconds=5)
+    server = Server(app, delay_seconds=0, grace_seconds=5, most_connections=settings.connections)
     with socket.create_server((settings.host, settings.port), backlog=2048) as listener:
         server.run(sockets=[listener])
 

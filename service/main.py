@@ -26,6 +26,7 @@ from service.api.routes import route_handlers
 from service.app.access import LOCAL_TEAM, Access, Principal
 from service.app.clusters import ClusterCache
 from service.app.errors import Overloaded
+from service.app.holdings import WORK_PER_SECOND, Holdings, Quota
 from service.app.limits import Shares
 from service.app.ports import Clock, Database, Executor, Observer
 from service.app.services import UNOBSERVED, Backend, Services
@@ -40,6 +41,7 @@ from service.web.access import access_guard, allowed_hosts
 from service.web.application import Application
 from service.web.departures import AttendedExecutor
 from service.web.guards import refuse_bad_parameters, refuse_unacceptable
+from service.web.holding import holding_of
 from service.web.metrics import Metrics
 from service.web.problems import EXCEPTION_HANDLERS
 from service.web.rate_limit import RateLimiter, caller_of, rate_limit_guard
@@ -53,7 +55,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger("stagefare")
 
-MAX_BODY_BYTES = 2**20
+MEBIBYTE = 2**20
+MAX_BODY_BYTES = MEBIBYTE
 # Kernels release the interpreter lock; more threads than this only take turns away from requests.
 KERNEL_THREADS = 2
 # How long a thread that computes in Python may go on when the event loop wants its turn. A request
@@ -190,7 +193,8 @@ def create_app(
 
     def provide_services(request: Request[Any, Principal, Any]) -> Services:
         # The team comes from the guard and from nowhere else; without one this fails.
-        services = backend.for_team(request.auth.team, caller_of(request))
+        team, caller = request.auth.team, caller_of(request)
+        services = backend.for_team(team, caller, holding_of(request))
         return replace(services, executor=AttendedExecutor(services.executor, request.receive))
 
     app = Application(
@@ -216,6 +220,7 @@ def create_app(
         logging_config=None,
     )
     app.telemetry = telemetry
+    app.holdings = _holdings(settings, metrics)
     return app
 
 
@@ -245,6 +250,17 @@ def _build_backend(
             _watch_pool(metrics, engine)
     shares = Shares(settings.calculations_per_caller)
     return Backend(database, executor, clock, ClusterCache(executor), telemetry, shares)
+
+
+def _holdings(settings: Settings, metrics: Metrics) -> Holdings:
+    """What all requests may hold, and gauges of what they do."""
+    bodies = Quota(settings.body_mib * MEBIBYTE, settings.body_mib_per_caller * MEBIBYTE)
+    work = Quota(
+        settings.work_seconds * WORK_PER_SECOND, settings.work_seconds_per_caller * WORK_PER_SECOND
+    )
+    metrics.watch("request_body_bytes", "Bodies of requests that are held", lambda: bodies.held)
+    metrics.watch("work_seconds", "Work that runs or waits", lambda: work.held / WORK_PER_SECOND)
+    return Holdings(bodies, work, threads=KERNEL_THREADS)
 
 
 def _rate_limits(settings: Settings, clock: Clock) -> list[Guard]:
@@ -328,9 +344,10 @@ def _settle_memory() -> None:
     """Keep collections away from what start-up has made.
 
     A full collection over the imported modules stops the event loop for half a second; nothing of
-    it ever becomes garbage.
+    it ever becomes garbage. What a large request makes is walked over some ten thousands of objects
+    at a time: that is no more work in all, and each time a shorter one in which nothing else runs.
     """
     if gc.get_freeze_count() == 0:
         gc.collect()
         gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
+        gc.set_threshold(20_000, 10, 250)

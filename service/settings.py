@@ -11,12 +11,17 @@
     STAGEFARE_REQUESTS_PER_MINUTE      6000
     STAGEFARE_CALCULATIONS_PER_CALLER  64
     STAGEFARE_WAITING_CALCULATIONS     128
+    STAGEFARE_WORK_SECONDS_PER_CALLER  8
+    STAGEFARE_WORK_SECONDS             16
+    STAGEFARE_BODY_MIB_PER_CALLER      64
+    STAGEFARE_BODY_MIB                 128
+    STAGEFARE_CONNECTIONS              500
     STAGEFARE_SHUTDOWN_DELAY_SECONDS   0; serving on after a signal, while /readyz says no
     STAGEFARE_SHUTDOWN_GRACE_SECONDS   30; then waiting for open requests
 
-The three before those of shutting down are limits of one process, 0 for none: the requests of one
-token (of one address, while there are no tokens), its calculations that run or wait at a time, and
-those of all that wait.
+Those from STAGEFARE_REQUESTS_PER_MINUTE to STAGEFARE_CONNECTIONS are limits of one process, 0 for
+none; a caller is a token, or an address while there are no tokens. docs/operations.md says what
+each counts.
 
 Traces are exported when OTEL_EXPORTER_OTLP_ENDPOINT (or ..._TRACES_ENDPOINT) is set and the extra
 `otel` is installed; OpenTelemetry reads its other variables itself.
@@ -53,6 +58,11 @@ NUMBERS = {
     "REQUESTS_PER_MINUTE": (6_000, 10**9 - 1),
     "CALCULATIONS_PER_CALLER": (64, 10**9 - 1),
     "WAITING_CALCULATIONS": (128, 10**9 - 1),
+    "WORK_SECONDS_PER_CALLER": (8, 10**6),
+    "WORK_SECONDS": (16, 10**6),
+    "BODY_MIB_PER_CALLER": (64, 10**6),
+    "BODY_MIB": (128, 10**6),
+    "CONNECTIONS": (500, 10**6),
     "SHUTDOWN_DELAY_SECONDS": (0, 3600),
     "SHUTDOWN_GRACE_SECONDS": (30, 3600),
 }
@@ -111,6 +121,11 @@ class Settings:
     requests_per_minute: int
     calculations_per_caller: int
     waiting_calculations: int
+    work_seconds_per_caller: int
+    work_seconds: int
+    body_mib_per_caller: int
+    body_mib: int
+    connections: int
     shutdown_delay_seconds: int
     shutdown_grace_seconds: int
     exports_traces: bool
@@ -161,6 +176,11 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         requests_per_minute=numbers["REQUESTS_PER_MINUTE"],
         calculations_per_caller=numbers["CALCULATIONS_PER_CALLER"],
         waiting_calculations=numbers["WAITING_CALCULATIONS"],
+        work_seconds_per_caller=numbers["WORK_SECONDS_PER_CALLER"],
+        work_seconds=numbers["WORK_SECONDS"],
+        body_mib_per_caller=numbers["BODY_MIB_PER_CALLER"],
+        body_mib=numbers["BODY_MIB"],
+        connections=numbers["CONNECTIONS"],
         shutdown_delay_seconds=numbers["SHUTDOWN_DELAY_SECONDS"],
         shutdown_grace_seconds=numbers["SHUTDOWN_GRACE_SECONDS"],
         exports_traces=_exports_traces(environment),

@@ -74,7 +74,7 @@ async def test_nothing_made_at_start_up_is_collected_again(tmp_path: Path) -> No
     app = create_app(read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)}), database=FakeDatabase())
     async with app.lifespan():
         assert gc.get_freeze_count() > 100_000
-        assert gc.get_threshold() == (50_000, 20, 50)
+        assert gc.get_threshold() == (20_000, 10, 250)
     gc.set_threshold(*before)
 
 

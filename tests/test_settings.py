@@ -29,6 +29,11 @@ def test_everything_can_be_chosen() -> None:
             "STAGEFARE_REQUESTS_PER_MINUTE": "0",
             "STAGEFARE_CALCULATIONS_PER_CALLER": "3",
             "STAGEFARE_WAITING_CALCULATIONS": "4",
+            "STAGEFARE_WORK_SECONDS_PER_CALLER": "5",
+            "STAGEFARE_WORK_SECONDS": "6",
+            "STAGEFARE_BODY_MIB_PER_CALLER": "7",
+            "STAGEFARE_BODY_MIB": "8",
+            "STAGEFARE_CONNECTIONS": "9",
             "STAGEFARE_SHUTDOWN_DELAY_SECONDS": "5",
             "STAGEFARE_SHUTDOWN_GRACE_SECONDS": "3600",
         }
@@ -42,6 +47,9 @@ def test_everything_can_be_chosen() -> None:
     assert settings.requests_per_minute == 0
     assert settings.calculations_per_caller == 3
     assert settings.waiting_calculations == 4
+    assert (settings.work_seconds_per_caller, settings.work_seconds) == (5, 6)
+    assert (settings.body_mib_per_caller, settings.body_mib) == (7, 8)
+    assert settings.connections == 9
     assert (settings.shutdown_delay_seconds, settings.shutdown_grace_seconds) == (5, 3600)
 
 

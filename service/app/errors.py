@@ -7,8 +7,8 @@ AppError
 ├── KeyInUse              the first request with an idempotency key is not finished
 ├── KeyReused             an idempotency key came with another request than its first
 ├── AnswerNotKept         the first answer to an idempotency key held a secret
-├── TooManyAtOnce         the caller has as much being computed as it may
-├── Overloaded            as much is waiting to be computed as may be
+├── TooManyAtOnce         the caller has as much being received or computed as it may
+├── Overloaded            as much is being received, or waiting to be computed, as may be
 └── Unavailable           something the service depends on does not answer
 """
 
@@ -62,12 +62,20 @@ class AnswerNotKept(AppError):
     """The request was done once, and its answer held a secret that is stored nowhere."""
 
 
-class TooManyAtOnce(AppError):
-    """The caller has as many calculations running or waiting as it may."""
+class _Full(AppError):
+    """There is no room at the moment; it is expected after `retry_after_seconds`."""
+
+    def __init__(self, detail: str, retry_after_seconds: int = 1) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(detail)
 
 
-class Overloaded(AppError):
-    """So much waits to be computed that more would only wait; trying again later may help."""
+class TooManyAtOnce(_Full):
+    """The caller has as much received, running or waiting as it may."""
+
+
+class Overloaded(_Full):
+    """So much is received or waits that more would only wait; trying again later may help."""
 
 
 class Unavailable(AppError):

@@ -4,7 +4,7 @@ What several plans refer to is read once, plans with equal inputs are computed o
 share an order are simulated together, and all new answers are stored in one transaction.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -104,10 +104,11 @@ async def create_many(
     called in the transaction that stores new ones.
 
     Raises `WorkBudgetExceeded`, pointing at `plans`, before any plan is priced when all of them
-    together are too much; nothing is stored then.
+    together are too much, and when they would only wait; nothing is stored then.
     """
     run = services.executor.run
-    stored_plans = await _stored_plans(services, [question.plan for question in questions])
+    stored_plans, plan_bytes = await _stored_plans(services, [one.plan for one in questions])
+    services.holder.hold_preparation(plan_bytes)
     read = await run(_read_all, questions, stored_plans, decode)
     found = await _referenced(services, _only(_Read, read))
     items = await run(_identify_all, read, found)
@@ -116,7 +117,9 @@ async def create_many(
         known = await unit.estimates.find_all({item.digest for item in identified})
     new = [item for item in identified if item.digest not in known]
     first = {item.digest: item for item in reversed(new)}
-    computed = await _compute(services, list(reversed(first.values())), render)
+    work = _work_of(first.values())
+    services.holder.hold_work(work)
+    computed = await _compute(services, list(reversed(first.values())), render, work)
     # A refusal points into the question it answers, so others with the same inputs need their own.
     computed |= await _compute(
         services,
@@ -163,28 +166,28 @@ def _only(type_: type[T], items: Sequence[T | Refused]) -> list[T]:
 
 async def _stored_plans(
     services: Services, questions: Sequence[PlanQuestion]
-) -> dict[str, Revision | Absent]:
-    """The plans that are asked for by name, each read once."""
+) -> tuple[dict[str, Revision | Absent], int]:
+    """The plans that are asked for by name, each read once, and the bytes of plans to be read."""
     patches: dict[str, int] = {}
-    inline_bytes = 0
+    plan_bytes = 0
     for question in questions:
         is_patched = question.patch is not None
         if isinstance(question.plan, str):
             patches[question.plan] = patches.get(question.plan, 0) + is_patched
         elif is_patched:
-            inline_bytes += len(msgspec.json.encode(question.plan))
-    _check_plan_bytes(inline_bytes)
+            plan_bytes += len(msgspec.json.encode(question.plan))
+    _check_plan_bytes(plan_bytes)
     found: dict[str, Revision | Absent] = {}
     if not patches:
-        return found
+        return found, plan_bytes
     async with services.storage.reading() as unit:
         for reference, count in patches.items():
             revision = await look_up(unit, DocumentKind.PLAN, reference)
             found[reference] = revision
             if isinstance(revision, Revision):
-                inline_bytes += len(revision.content) * (1 + count)
-                _check_plan_bytes(inline_bytes)
-    return found
+                plan_bytes += len(revision.content) * (1 + count)
+                _check_plan_bytes(plan_bytes)
+    return found, plan_bytes
 
 
 def _check_plan_bytes(plan_bytes: int) -> None:
@@ -290,14 +293,21 @@ def _identify(read: _Read, found: Mapping[_Key, Revision | Absent]) -> _Identifi
     if faults:
         with locate(asked.plan, asked.patch):
             raise InvalidInput(faults)
-    pin = pinned(asked, read.document, read.stored_plan, revisions)
+    pin = pinned(asked, read.document, read.work.total, read.stored_plan, revisions)
     return _Identified(read, pin, *identity(pin, read.question))
 
 
+def _work_of(items: Iterable[_Identified]) -> int:
+    return sum(item.read.work.total for item in items)
+
+
 async def _compute(
-    services: Services, items: Sequence[_Identified], render: RenderEstimate
+    services: Services, items: Sequence[_Identified], render: RenderEstimate, held: int = 0
 ) -> dict["_Identified | Refused", StoredEstimate | Refused]:
-    """For each item the new answer, or what is wrong with its plan."""
+    """For each item the new answer, or what is wrong with its plan.
+
+    `held` is what the request holds as work that is still to be done; it is given back as it is.
+    """
     computed: dict[_Identified | Refused, StoredEstimate | Refused] = {}
     turns = 0
     for chunk in _chunks(items):
@@ -308,6 +318,8 @@ async def _compute(
         with services.observer.span("price"):
             found, more = await services.executor.run(_answers, chunk, prepared, render)
         turns += more
+        held = max(0, held - _work_of(chunk))
+        services.holder.hold_work(held)
         for item, content in zip(chunk, found, strict=True):
             computed[item] = (
                 content

@@ -26,8 +26,11 @@ from service.app.services import Services
 from service.core.errors import InvalidInput
 from service.core.estimates.estimate import Estimate, estimate_plans
 from service.core.estimates.version import MODEL_VERSION
+from service.core.estimates.work import work_of
+from service.formats.documents import plan as plans
 from service.formats.documents.canonical import canonical_bytes, digest
 from service.formats.documents.estimate_inputs import EstimateInputs, PinnedDocument
+from service.formats.documents.plan import PlanDocument
 
 __all__ = [
     "EstimateOutcome",
@@ -75,7 +78,8 @@ async def create(
 
     `record` is called in the transaction that stores a new one.
 
-    Raises what `service.app.pricing.pin` and `price` raise; nothing is stored then.
+    Raises what `service.app.pricing.pin` and `price` raise, and when a new one would only wait;
+    nothing is stored then.
     """
     pinned = await pin(services, question.plan, decode)
     size = written_size(pinned.document)
@@ -85,6 +89,7 @@ async def create(
     if known is not None:
         services.observer.estimated(computed=False)
         return EstimateOutcome(known, created=False, plan_reference=reference)
+    services.holder.hold_work(pinned.work)
     prepared = await understand(services, pinned)
     with services.observer.span("price"):
         content = await services.executor.run(
@@ -121,8 +126,8 @@ async def get(services: Services, name: str) -> StoredEstimate:
 async def reprice(services: Services, name: str) -> Prepared:
     """What a stored estimate was computed from, ready to be priced again for its timeline.
 
-    Raises `NotFound`, and `Superseded` when the cost model has changed since: the same inputs
-    would give other numbers now.
+    Raises `NotFound`, and `Superseded` when the cost model has changed since: the same inputs would
+    give other numbers now. It is refused when it would only wait.
     """
     stored = await get(services, name)
     if stored.model_version != MODEL_VERSION:
@@ -130,9 +135,16 @@ async def reprice(services: Services, name: str) -> Prepared:
             f"this estimate was made by cost model {stored.model_version}, the service runs "
             f"{MODEL_VERSION}: POST its plan to /v1/estimates for a new one with a timeline"
         )
-    inputs = msgspec.json.decode(stored.request, type=EstimateInputs)
-    pinned = await pin_document(services, PlanQuestion(inputs.plan), inputs.plan, None)
+    plan, work = await run_apart(len(stored.request), _stored_inputs, stored.request)
+    services.holder.hold_work(work)
+    pinned = await pin_document(services, PlanQuestion(plan), plan, work, None)
     return await understand(services, pinned)
+
+
+def _stored_inputs(request: bytes) -> tuple[PlanDocument, int]:
+    """The plan of a stored estimate and its work."""
+    plan = msgspec.json.decode(request, type=EstimateInputs).plan
+    return plan, work_of(plans.to_core(plan)).total
 
 
 async def _find(services: Services, name: str) -> StoredEstimate | None:

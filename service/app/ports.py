@@ -38,6 +38,7 @@ __all__ = [
     "TokenStore",
     "TopologySummary",
     "UnitOfWork",
+    "WorkHolder",
 ]
 
 T = TypeVar("T")
@@ -363,6 +364,22 @@ class Executor(Protocol):
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result; its exception is raised here."""
+
+
+class WorkHolder(Protocol):
+    """Knows what a request still has to compute, so that others can be told how long it takes."""
+
+    def hold_preparation(self, size_bytes: int) -> None:
+        """So many bytes of documents are to be read and checked, beside what was said before.
+
+        Raises `TooManyAtOnce` or `Overloaded`: it would only wait.
+        """
+
+    def hold_work(self, units: int) -> None:
+        """So much is to be computed, in operation-runs, and nothing of what was said before.
+
+        Raises `TooManyAtOnce` or `Overloaded`: it would only wait.
+        """
 
 
 class Observer(Protocol):

@@ -87,13 +87,15 @@ class Pinned:
     """A plan with its references pinned to what they stand for at this moment.
 
     `document` has no description: words change no number, so they are no part of an identity.
-    `stored_plan` is the pin of the plan itself when it was asked for by name.
+    `stored_plan` is the pin of the plan itself when it was asked for by name; `work` is what
+    simulating it takes, in operation-runs.
     """
 
     question: PlanQuestion
     document: PlanDocument
     stored_plan: Pin | None
     revisions: tuple[Revision, ...]
+    work: int
 
     @property
     def pins(self) -> tuple[Pin, ...]:
@@ -161,8 +163,9 @@ class Ordered(Answerable):
 async def prepare(
     services: Services, question: PlanQuestion, decode: PlanDecoder, *, replays: int = 0
 ) -> Prepared:
-    """Everything that pricing a plan needs. Raises as `pin` does."""
+    """Everything that pricing a plan needs. Raises as `pin` does, and when it would only wait."""
     pinned = await pin(services, question, decode, replays=replays)
+    services.holder.hold_work(pinned.work)
     return replace(await understand(services, pinned), replays=replays)
 
 
@@ -179,23 +182,23 @@ async def pin(
             revision = await resolve(unit, DocumentKind.PLAN, question.plan, ("plan",))
         stored = Pin(DocumentKind.PLAN, revision.reference, revision.digest)
         content = revision.content
-        document = await run_apart(len(content), _asked, question, content, decode, replays)
+        asked = await run_apart(len(content), _asked, question, content, decode, replays)
     else:
         stored, given = None, question.plan
-        document = await run_apart(written_size(given), _asked, question, given, decode, replays)
-    return await pin_document(services, question, document, stored)
+        asked = await run_apart(written_size(given), _asked, question, given, decode, replays)
+    return await pin_document(services, question, *asked, stored)
 
 
 def _asked(
     question: PlanQuestion, given: PlanDocument | bytes, decode: PlanDecoder, replays: int
-) -> PlanDocument:
-    """The patched plan, after its work has been found to be within the budget."""
+) -> tuple[PlanDocument, int]:
+    """The patched plan and its work, which is within the budget."""
     if isinstance(given, bytes):
         given = msgspec.json.decode(given, type=PlanDocument)
     document, plan = patched(question, given, decode)
     with locate(question.plan, question.patch):
-        check_work(plan, replays=replays)
-    return document
+        work = check_work(plan, replays=replays)
+    return document, work.total
 
 
 def patched(
@@ -211,23 +214,28 @@ def patched(
 
 
 async def pin_document(
-    services: Services, question: PlanQuestion, document: PlanDocument, stored: Pin | None
+    services: Services,
+    question: PlanQuestion,
+    document: PlanDocument,
+    work: int,
+    stored: Pin | None,
 ) -> Pinned:
     """Replace the references of a patched plan by `name@revision`, as they stand now."""
     references = references_of(document)
     if not references:
-        return pinned(question, document, stored, ())
+        return pinned(question, document, work, stored, ())
     async with services.storage.reading() as unit:
         found, faults = await find_all(unit, references)
     if faults:
         with locate(question.plan, question.patch):
             raise InvalidInput(faults)
-    return pinned(question, document, stored, [revision for _, revision in found])
+    return pinned(question, document, work, stored, [revision for _, revision in found])
 
 
 def pinned(
     question: PlanQuestion,
     document: PlanDocument,
+    work: int,
     stored: Pin | None,
     revisions: Sequence[Revision],
 ) -> Pinned:
@@ -243,7 +251,7 @@ def pinned(
             profile=named.get(DocumentKind.PROFILE, UNSET),
         ),
     )
-    return Pinned(question, pinned_document, stored, tuple(revisions))
+    return Pinned(question, pinned_document, stored, tuple(revisions), work)
 
 
 async def understand(services: Services, pinned: Pinned) -> Prepared:

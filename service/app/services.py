@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from service.app.clusters import ClusterCache
 from service.app.limits import Shares
-from service.app.ports import Clock, Database, Executor, Observer, Storage
+from service.app.ports import Clock, Database, Executor, Observer, Storage, WorkHolder
 
-__all__ = ["UNOBSERVED", "Backend", "Services", "Unobserved"]
+__all__ = ["UNLIMITED", "UNOBSERVED", "Backend", "Services", "Unlimited", "Unobserved"]
 
 
 class Unobserved:
@@ -24,6 +24,19 @@ class Unobserved:
 UNOBSERVED = Unobserved()
 
 
+class Unlimited:
+    """The `WorkHolder` of who has no others beside it."""
+
+    def hold_preparation(self, _size_bytes: int) -> None:
+        """Hold nothing."""
+
+    def hold_work(self, _units: int) -> None:
+        """Hold nothing."""
+
+
+UNLIMITED = Unlimited()
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """The ports of one running service, for one team."""
@@ -33,6 +46,7 @@ class Services:
     clock: Clock
     clusters: ClusterCache
     observer: Observer = UNOBSERVED
+    holder: WorkHolder = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,9 @@ class Backend:
     observer: Observer = UNOBSERVED
     shares: Shares | None = None
 
-    def for_team(self, team: str, caller: str | None = None) -> Services:
+    def for_team(
+        self, team: str, caller: str | None = None, holder: WorkHolder = UNLIMITED
+    ) -> Services:
         """The services of one team, which reach nothing of another.
 
         A caller who is named may have no more than its share of the executor at a time.
@@ -59,5 +75,10 @@ class Backend:
         if caller is not None and self.shares is not None:
             executor = self.shares.executor_of(caller, executor)
         return Services(
-            self.database.for_team(team), executor, self.clock, self.clusters, self.observer
+            self.database.for_team(team),
+            executor,
+            self.clock,
+            self.clusters,
+            self.observer,
+            holder,
         )

@@ -89,6 +89,7 @@ def serve(check: bool, with_examples: bool) -> None:
         create_app(settings),
         delay_seconds=settings.shutdown_delay_seconds,
         grace_seconds=settings.shutdown_grace_seconds,
+        most_connections=settings.connections,
     )
     with listener, suppress(KeyboardInterrupt):
         server.run(sockets=[listener])

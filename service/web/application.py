@@ -1,5 +1,5 @@
-"""The outermost layer: a request id on every answer, HEAD wherever GET works, a right Allow, and
-what is logged, counted and traced of each request.
+"""The outermost layer: a request id on every answer, HEAD wherever GET works, a right Allow, what a
+request holds, and what is logged, counted and traced of it.
 
 The framework's own middleware runs after routing, so it would miss unknown routes.
 """
@@ -12,6 +12,8 @@ from uuid import uuid4
 from litestar import Litestar
 from litestar.types import HTTPScope, Message, Receive, Scope, Send
 
+from service.app.holdings import Holdings, Quota
+from service.web import holding
 from service.web.departures import CallerGone
 from service.web.methods import allowed_methods
 from service.web.telemetry import Exchange, Telemetry
@@ -27,6 +29,7 @@ class Application(Litestar):
     """The framework's application inside the layer described above."""
 
     telemetry = Telemetry()
+    holdings = Holdings(Quota(0, 0), Quota(0, 0), threads=1)
     is_stopping = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -47,7 +50,9 @@ class Application(Litestar):
         is_head, is_options = scope["method"] == "HEAD", scope["method"] == "OPTIONS"
         # The server keeps its own scope, so that it knows that the request is a HEAD.
         ids = {"request_id": exchange.request_id, "trace_id": exchange.trace_id}
-        inner = {**scope, "state": {**scope.get("state", {}), **ids}}
+        state: dict[str, Any] = {**scope.get("state", {}), **ids}
+        inner = {**scope, "state": state}
+        holding.admit(state, self.holdings)
         if is_head:
             inner["method"] = "GET"
 
@@ -60,6 +65,7 @@ class Application(Litestar):
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 exchange.status = message["status"]
+                holding.answered(state)
                 headers = [
                     *message["headers"],
                     (REQUEST_ID_HEADER, exchange.request_id.encode()),
@@ -83,6 +89,7 @@ class Application(Litestar):
         except CallerGone:
             pass  # the server knows, and expects no answer
         finally:
+            holding.ended(state)
             exchange.routed(inner)
 
 

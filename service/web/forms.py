@@ -11,6 +11,7 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser
 
 from service.core.errors import FaultCode
 from service.web import problem_types
+from service.web.holding import hold_preparation
 from service.web.media_types import require_media_type
 from service.web.problems import Problem, ProblemError, RequestFaultCode, json_pointer
 from service.web.texts import read_text
@@ -78,7 +79,8 @@ async def read_form(request: Request[Any, Any, Any], fields_type: type[F]) -> tu
     """The bytes of the part `file`, and the other parts as a msgspec struct.
 
     Raises `Problem`: 415 for another content type, 400 `malformed-request` for what is no form,
-    400 `invalid-body` with every fault of its fields. The framework raises when it is too large.
+    400 `invalid-body` with every fault of its fields. The framework raises when it is too large,
+    and it is refused when reading the file would only wait.
     """
     parts = await _parts_by_name(request)
     errors: list[ProblemError] = []
@@ -115,6 +117,7 @@ async def _parts_by_name(request: Request[Any, Any, Any]) -> dict[str, list["_Pa
     except (MultipartError, ValueError) as error:  # ValueError: text that has no bytes
         detail = f"the body is not the form that the Content-Type header promises: {error}"
         raise Problem(problem_types.MALFORMED_REQUEST, detail[:300]) from error
+    hold_preparation(request, sum(len(part.content) for part in given))
     parts: dict[str, list[_Part]] = {}
     for part in given:
         parts.setdefault(part.name, []).append(part)

@@ -38,7 +38,8 @@ class Metrics:
         self._registry = registry
         self._requests = Counter(
             "stagefare_http_requests",
-            "Requests that were answered; status is none where the caller went away before",
+            "Requests that were answered; status is none where the caller went away before, "
+            "method and route are unread where the server refused what had come",
             ("method", "route", "status"),
             registry=registry,
         )
@@ -79,6 +80,13 @@ class Metrics:
         self._in_flight.dec()
         self._requests.labels(method, route, "none" if status is None else str(status)).inc()
         self._seconds.labels(method, route).observe(duration_seconds)
+
+    def refused_unread(self, status: int) -> None:
+        """Count an answer to what could not be read as a request, or was one connection too many.
+
+        There is no method and no route that could be trusted, and no duration that would compare.
+        """
+        self._requests.labels("unread", "unread", str(status)).inc()
 
     def estimated(self, *, computed: bool) -> None:
         """Count an estimate."""

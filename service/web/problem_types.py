@@ -262,12 +262,14 @@ RATE_LIMIT_EXCEEDED = ProblemType(
 TOO_MANY_AT_ONCE = ProblemType(
     "too-many-at-once",
     429,
-    "Too many calculations at once",
+    "Too much at once",
     "The token (or the address, while the service is open) has as many calculations running or "
-    "waiting as it may. Nothing was computed or stored.",
+    "waiting as it may, or as much work in them, or as many bytes of requests that are being "
+    "received or worked on. Nothing was computed or stored.",
     "Wait for the answers to earlier requests before sending more, or send the request again after "
-    "the seconds named in the Retry-After header. The operator of the service sets the limit with "
-    "STAGEFARE_CALCULATIONS_PER_CALLER.",
+    "the seconds named in the Retry-After header, when it is expected to fit. The operator of the "
+    "service sets the limits with STAGEFARE_CALCULATIONS_PER_CALLER, "
+    "STAGEFARE_WORK_SECONDS_PER_CALLER and STAGEFARE_BODY_MIB_PER_CALLER.",
 )
 INTERNAL_ERROR = ProblemType(
     "internal-error",
@@ -279,11 +281,13 @@ INTERNAL_ERROR = ProblemType(
 OVERLOADED = ProblemType(
     "overloaded",
     503,
-    "The service has more to compute than it can",
-    "So many calculations of all callers are waiting that another one would only wait with them. "
-    "It was refused at once; nothing was computed or stored.",
-    "Send the request again after the seconds named in the Retry-After header. The operator of the "
-    "service sets the limit with STAGEFARE_WAITING_CALCULATIONS.",
+    "The service has more to do than it can",
+    "So many calculations of all callers are waiting, or so much work in them, that more would "
+    "only wait with them; or as many bytes of requests are held, or as many connections open, as "
+    "may be. It was refused at once; nothing was computed or stored.",
+    "Send the request again after the seconds named in the Retry-After header, when it is expected "
+    "to fit. The operator of the service sets the limits with STAGEFARE_WAITING_CALCULATIONS, "
+    "STAGEFARE_WORK_SECONDS, STAGEFARE_BODY_MIB and STAGEFARE_CONNECTIONS.",
 )
 UNAVAILABLE = ProblemType(
     "unavailable",

@@ -219,7 +219,9 @@ def problem_for(error: Exception) -> Problem | None:
     headers = {}
     if isinstance(error, PreconditionFailed) and error.current is not None:
         headers["ETag"] = f'"{error.current}"'
-    if isinstance(error, KeyInUse | Overloaded | TooManyAtOnce | Unavailable):
+    if isinstance(error, Overloaded | TooManyAtOnce):
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    elif isinstance(error, KeyInUse | Unavailable):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return Problem(problem_type, str(error), headers=headers)
 

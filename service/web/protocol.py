@@ -1,13 +1,14 @@
 """HTTP/1.1 on a connection: uvicorn's protocol, with bounds that it does not have.
 
-Left to itself it collects headers for as long as they come and waits for them for ever, which
-anyone can make it do without a token. It also passes on what RFC 9112 has a server refuse. All of
-it is refused here, before the application sees a request, as a problem document like any other
-refusal.
+Left to itself it collects headers for as long as they come and waits for them for ever, on any
+number of connections, which anyone can make it do without a token. It also passes on what RFC 9112
+has a server refuse. All of it is refused here, before the application sees a request, as a problem
+document like any other refusal.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -19,12 +20,19 @@ from service.web import problem_types
 from service.web.problem_types import ProblemType
 from service.web.problems import PROBLEM_MEDIA_TYPE, ProblemDocument
 
-__all__ = ["MAX_HEADERS", "MAX_HEAD_BYTES", "MAX_HEAD_SECONDS", "BoundedProtocol"]
+__all__ = [
+    "MAX_HEADERS",
+    "MAX_HEAD_BYTES",
+    "MAX_HEAD_SECONDS",
+    "BoundedProtocol",
+    "bounded_protocol",
+]
 
 MAX_HEAD_BYTES = 2**16
 MAX_HEADERS = 100
 MAX_HEAD_SECONDS = 20
 _LINGER_SECONDS = 2
+_RETRY_AFTER_SECONDS = 1
 _HEAD_TOO_LARGE = (
     problem_types.REQUEST_HEAD_TOO_LARGE,
     f"the head of a request has at most {MAX_HEAD_BYTES} bytes and {MAX_HEADERS} headers",
@@ -38,31 +46,63 @@ logger = logging.getLogger("stagefare.requests")
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. The head of a request is its request line and its headers."""
 
+    most_connections = 0  # at a time; 0 is no limit
+    count_refusal: Callable[[int], None] = staticmethod(lambda _status: None)
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._is_in_head = False
         self._head_bytes = 0  # of parts of the head that are complete
         self._pending_bytes = 0  # received since the head began; its last part may never end
         self._head_timer: asyncio.TimerHandle | None = None
+        self.waits_since = self.loop.time()  # for a request, or its answer
         self._refusal: tuple[ProblemType, str] | None = None
         self._is_refused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the first request (asyncio calls this)."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        self._expect_head()
+        if self.most_connections and len(self.connections) > self.most_connections:
+            self._make_room()
+        if not self._is_refused:
+            self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more (asyncio calls this)."""
         self._forget_head()
         super().connection_lost(exc)
 
+    def _make_room(self) -> None:
+        """Close the connection that has asked for nothing the longest, or refuse this one."""
+        if len(self.connections) > 1.5 * self.most_connections:
+            # Refusals take their time to be read; these are too many even for that.
+            self._is_refused = True
+            self.transport.abort()
+            return
+        idle = [each for each in self.connections if isinstance(each, BoundedProtocol)]
+        idle = [each for each in idle if each is not self and each.is_idle]
+        if idle:
+            min(idle, key=lambda each: each.waits_since).transport.close()
+            return
+        detail = f"{self.most_connections} connections are open, which is as many as may be"
+        self._refusal = (problem_types.OVERLOADED, detail)
+        self.send_400_response(detail)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of a request has come that is not answered yet."""
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self._is_in_head
+            and not self._is_refused
+            and not self.transport.is_closing()
+        )
+
     def data_received(self, data: bytes) -> None:
         """Read what has come (asyncio calls this)."""
         if self._is_refused or self.transport.is_closing():
             return
-        is_idle = self.cycle is None or self.cycle.response_complete
-        if is_idle and self._head_timer is None:
+        if self.is_idle and self._head_timer is None:
             self._expect_head()
         super().data_received(data)
         if self._is_in_head and not self._is_refused:
@@ -105,6 +145,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(problem_types.MALFORMED_REQUEST, detail)
         super().on_headers_complete()
 
+    def on_response_complete(self) -> None:
+        """The end of an answer (the cycle of a request calls this)."""
+        self.waits_since = self.loop.time()
+        super().on_response_complete()
+
     def send_400_response(self, msg: str) -> None:
         """Answer what is no request that can be served, and close the connection."""
         problem_type, detail = self._refusal or (problem_types.MALFORMED_REQUEST, msg)
@@ -113,6 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             request_id = uuid4().hex
             self.transport.write(_response(problem_type, detail, request_id))
+            self.count_refusal(problem_type.status)
             with bound_contextvars(request_id=request_id):
                 fields = {"status": problem_type.status}
                 logger.info("refused before it was read: %s", problem_type.slug, extra=fields)
@@ -155,6 +201,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
+def bounded_protocol(
+    most_connections: int, count_refusal: Callable[[int], None]
+) -> type[BoundedProtocol]:
+    """The protocol with a limit of its connections; a refusal is counted by its status."""
+    members = {
+        "most_connections": most_connections,
+        "count_refusal": staticmethod(count_refusal),
+    }
+    return type("Protocol", (BoundedProtocol,), members)
+
+
 def _response(problem_type: ProblemType, detail: str, request_id: str) -> bytes:
     document = ProblemDocument(
         type=problem_type.uri,
@@ -167,6 +224,9 @@ def _response(problem_type: ProblemType, detail: str, request_id: str) -> bytes:
     body = msgspec.json.encode(document)
     headers = (
         f"content-type: {PROBLEM_MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
-        f"x-request-id: {request_id}\r\nconnection: close\r\n\r\n"
+        f"x-request-id: {request_id}\r\nconnection: close\r\n"
     )
+    if problem_type is problem_types.OVERLOADED:
+        headers += f"retry-after: {_RETRY_AFTER_SECONDS}\r\n"
+    headers += "\r\n"
     return STATUS_LINE[problem_type.status] + headers.encode() + body

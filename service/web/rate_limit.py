@@ -103,8 +103,8 @@ class RateLimiter:
 
 def caller_of(connection: Connection) -> str:
     """Who a request let in by the access guard is from: a token, or an address while open."""
-    principal: Principal = connection.scope["auth"]
-    if principal.token_id is not None:
+    principal: Principal | None = connection.scope.get("auth")
+    if principal is not None and principal.token_id is not None:
         return principal.token_id
     return "" if connection.client is None else connection.client.host
 

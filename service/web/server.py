@@ -12,7 +12,7 @@ from types import FrameType
 import uvicorn
 
 from service.web.application import Application
-from service.web.protocol import BoundedProtocol
+from service.web.protocol import bounded_protocol
 
 __all__ = ["Server"]
 
@@ -21,7 +21,12 @@ class Server(uvicorn.Server):
     """Serves one application."""
 
     def __init__(
-        self, app: Application, *, delay_seconds: int = 0, grace_seconds: int = 30
+        self,
+        app: Application,
+        *,
+        delay_seconds: int = 0,
+        grace_seconds: int = 30,
+        most_connections: int = 0,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -29,7 +34,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                http=BoundedProtocol,
+                http=bounded_protocol(most_connections, app.telemetry.refused_unread),
                 ws="none",
                 timeout_graceful_shutdown=grace_seconds,
             )

@@ -26,6 +26,7 @@ from litestar.utils.scope.state import ScopeState
 from service.app.apart import run_apart
 from service.core.errors import FaultCode, Path
 from service.web import problem_types
+from service.web.holding import expect_body, hold_preparation, holding_of
 from service.web.media_types import require_media_type
 from service.web.negative_zero import has_negative_zero, negative_zeros
 from service.web.problem_types import ProblemType
@@ -80,10 +81,18 @@ class StrictRequest(Request[Any, Any, Any]):
     """A request whose `data` parameter is decoded strictly into the type the handler declares."""
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
-        """The bytes of the body as they come.
+        """The bytes of the body as they come; they are held until the request has ended.
 
-        Raises `Problem` when the caller leaves meanwhile (400), or takes too long to send it (408).
+        Raises `Problem` when the caller leaves meanwhile (400), or takes too long to send it (408),
+        `TooManyAtOnce` or `Overloaded` when they are more than can be held. Where the head says how
+        many they will be, nothing of them is read then.
         """
+        holding, held, received = holding_of(self), 0, 0
+        announced, most = self.content_length, self.route_handler.resolve_request_max_body_size()
+        # What is announced as too large is refused as that, when the first part is asked for.
+        if announced is not None and (most is None or announced <= most):
+            held = announced
+            expect_body(self, held)
         deadline = asyncio.get_running_loop().time() + MAX_BODY_SECONDS
         parts = super().stream()
         try:
@@ -94,6 +103,10 @@ class StrictRequest(Request[Any, Any, Any]):
                     part = await anext(parts, None)
                 if part is None:
                     return
+                received += len(part)
+                if received > held:
+                    held = received
+                    holding.hold_body(held)
                 yield part
         except TimeoutError as error:
             detail = f"the body was not there after {MAX_BODY_SECONDS} seconds"
@@ -113,12 +126,13 @@ class StrictRequest(Request[Any, Any, Any]):
         return body
 
     async def json(self) -> Any:
-        """The decoded body. Raises `Problem` (400, 413 or 415)."""
+        """The decoded body. Raises `Problem` (400, 413 or 415), or when it would only wait."""
         state = ScopeState.from_scope(self.scope)
         if state.json is Empty:
             body = await self.body()
             field = self._data_field
             wanted: Any = Any if field is None else field.annotation
+            hold_preparation(self, len(body))
             # A large body, or the search for the faults of one, would hold up everyone else.
             state.json = await run_apart(len(body), decode_json, body, wanted)
         return state.json

@@ -111,6 +111,11 @@ class Telemetry:
         if self._metrics is not None:
             self._metrics.estimated(computed=computed)
 
+    def refused_unread(self, status: int) -> None:
+        """Count a refusal of what was no request yet."""
+        if self._metrics is not None:
+            self._metrics.refused_unread(status)
+
     def span(self, name: str) -> AbstractContextManager[None]:
         """A span around a part of the work."""
         return nullcontext() if self._tracing is None else self._tracing.span(name)

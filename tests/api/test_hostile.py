@@ -336,6 +336,53 @@ def test_a_slow_caller_holds_nobody_up(service: ServiceProcess) -> None:
         wire.close()
 
 
+def test_files_that_are_begun_and_not_ended_are_bounded(service: ServiceProcess) -> None:
+    """Four of 15 MiB are the share of a caller; what more there is, is refused unread."""
+    before, size = service.resident_bytes(), 15 * MEBIBYTE
+    headers = b"Content-Type: multipart/form-data; boundary=X\r\nContent-Length: %d\r\n" % size
+    head = request(b"POST", IMPORT, headers)
+    begun = b"--X\r\n" + b'Content-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
+    waiting = []
+    for number in range(4):
+        wire = socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_SECONDS)
+        wire.sendall(head + begun)
+        waiting.append(wire)
+        wait_for_bodies(service, (number + 1) * size)
+    for wire in waiting:
+        wire.sendall(bytes(14 * MEBIBYTE))
+    for _ in range(16):
+        answer = send(service, head + begun)
+        assert answer.status == 429
+        assert b"retry-after: 1" in answer.head.lower()
+    assert service.resident_bytes() - before < MAX_GROWTH_BYTES
+    assert send(service, request(b"GET", b"/v1/plans")).status == 200
+    for wire in waiting:
+        wire.close()
+    wait_for_bodies(service, 0)
+    assert send(service, form(file(), MICROBATCH, end=b"")).status == 400
+
+
+def wait_for_bodies(service: ServiceProcess, size_bytes: int) -> None:
+    """Until the bodies of so many bytes are held, as the metrics tell."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        lines = send(service, request(b"GET", b"/metrics")).body.splitlines()
+        said = [line.split()[1] for line in lines if line.startswith(b"stagefare_request_body_byt")]
+        if [float(number) for number in said] == [size_bytes]:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"there were never {size_bytes} bytes of bodies")
+
+
+def test_what_was_no_request_is_counted(service: ServiceProcess) -> None:
+    for sent in (b"\x16\x03\x01\x02", request(b"GET", b"/v1/plans/" + b"a" * 10**6)):
+        assert send(service, sent).status in (400, 431)
+    metrics = send(service, request(b"GET", b"/metrics")).body
+    for status in (b"400", b"431"):
+        labels = b'{method="unread",route="unread",status="%b"} ' % status
+        assert b"stagefare_http_requests_total" + labels in metrics
+
+
 def test_memory_stays_bounded(service: ServiceProcess) -> None:
     """What one round of it all leaves behind, the next ones do not add to."""
     all_sent = [each.values[0] for each in HOSTILE]  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -144,6 +144,47 @@ async def test_all_plans_together_are_held_to_a_budget_before_any_is_priced() ->
     with pytest.raises(WorkBudgetExceeded) as refused:
         await create_many(fake_services(), [large] * 5, decode_plan, fail)
     assert [fault.path for fault in refused.value.faults] == [("plans",)]
+
+
+class Ledger:
+    """Writes down the work that is held."""
+
+    def __init__(self) -> None:
+        self.prepared: list[int] = []
+        self.held: list[int] = []
+
+    def hold_preparation(self, size_bytes: int) -> None:
+        self.prepared.append(size_bytes)
+
+    def hold_work(self, units: int) -> None:
+        self.held.append(units)
+
+
+async def test_the_work_of_what_is_new_is_held_and_given_back_as_it_is_done() -> None:
+    ledger = Ledger()
+    services = replace(fake_services(), holder=ledger)
+    numbers = range(1, 41)  # two turns of at most 32
+    known = question(workload={"microbatches": 1})
+    await estimates.create(services, known, decode_plan, Renderer())
+    ledger.held.clear()
+    asked = [question(workload={"microbatches": number}) for number in numbers] * 2
+    await outcomes(services, asked)
+    work = {number: work_of(plans.to_core(asked[number - 1].plan.plan)).total for number in numbers}  # type: ignore[arg-type]
+    assert ledger.held[0] == sum(work.values()) - work[1]
+    assert ledger.held[1:] == sorted(set(ledger.held[1:]), reverse=True)
+    assert len(ledger.held) > 2
+    assert ledger.held[-1] == 0
+    assert ledger.prepared == [0]
+
+
+async def test_stored_plans_are_prepared_once_and_again_for_each_patch() -> None:
+    ledger = Ledger()
+    services = replace(fake_services(), holder=ledger)
+    size = len((await stored(services, DocumentKind.PLAN, "mine", INLINE_PLAN)).content)
+    patch = {"workload": {"microbatches": 9}}
+    asked = [EstimateQuestion(PlanQuestion("mine", given)) for given in (None, patch, patch)]
+    await outcomes(services, asked)
+    assert ledger.prepared == [3 * size]
 
 
 async def test_a_plan_beyond_its_own_budget_is_refused_alone_and_counts_for_nothing() -> None:

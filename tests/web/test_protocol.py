@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import uvicorn
 from structlog.contextvars import get_contextvars
 
 from service.web import protocol
-from service.web.protocol import MAX_HEAD_BYTES, MAX_HEADERS, BoundedProtocol
+from service.web.protocol import MAX_HEAD_BYTES, MAX_HEADERS, bounded_protocol
 
 HEAD = b"POST /here HTTP/1.1\r\nHost: localhost\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -48,6 +49,16 @@ class Connection:
         except ConnectionError:
             return
 
+    async def close(self) -> None:
+        """Leave, if it was not the server that did."""
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    async def one(self) -> bytes:
+        """The next that comes, at most an answer of this size."""
+        return await asyncio.wait_for(self._reader.read(2**16), PATIENCE_SECONDS)
+
     async def rest(self) -> bytes:
         """All that comes until the server closes the connection."""
         received = b""
@@ -66,10 +77,18 @@ class Server:
 
     def __init__(self, port: int) -> None:
         self._port = port
+        self._connections: list[Connection] = []
 
     async def connect(self) -> Connection:
         """A new connection."""
-        return Connection(*await asyncio.open_connection("127.0.0.1", self._port))
+        connection = Connection(*await asyncio.open_connection("127.0.0.1", self._port))
+        self._connections.append(connection)
+        return connection
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections:
+            await connection.close()
 
     async def answer(self, *parts: bytes) -> bytes:
         """What a connection that sends this gets until it is closed."""
@@ -78,24 +97,34 @@ class Server:
         return await connection.rest()
 
 
+@pytest.fixture
+def refusals() -> list[int]:
+    """The statuses of what was refused before there was a request."""
+    return []
+
+
 @pytest_asyncio.fixture
-async def server() -> AsyncIterator[Server]:
+async def server(request: pytest.FixtureRequest, refusals: list[int]) -> AsyncIterator[Server]:
+    """As many connections as the test says at a time, or any number."""
     application: Any = echo
+    most_connections = getattr(request, "param", 0)
     config = uvicorn.Config(
         application,
         port=0,
         log_config=None,
         lifespan="off",
-        http=BoundedProtocol,
+        http=bounded_protocol(most_connections, refusals.append),
         ws="none",
-        timeout_keep_alive=1,
+        timeout_keep_alive=60 if most_connections else 1,
     )
     running = uvicorn.Server(config)
     serving = asyncio.create_task(running.serve())
     while not running.started:
         assert not serving.done()
         await asyncio.sleep(0.005)
-    yield Server(running.servers[0].sockets[0].getsockname()[1])
+    opened = Server(running.servers[0].sockets[0].getsockname()[1])
+    yield opened
+    await opened.close()
     running.should_exit = True
     await serving
 
@@ -232,6 +261,73 @@ async def test_an_upgrade_is_not_taken(server: Server) -> None:
     await connection.send(HEAD + upgrade + b"Content-Length: 0\r\n\r\n")
     await connection.send(GET)
     assert b" 101 " not in await connection.rest()
+
+
+async def test_what_is_refused_unread_is_counted_by_its_status(
+    server: Server, refusals: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert b" 200 " in await server.answer(GET)
+    problem_of(await server.answer(b"GET / HTTP/1.1\r\n\r\n"))
+    problem_of(await server.answer(HEAD, b"X: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n"))
+    monkeypatch.setattr(protocol, "MAX_HEAD_SECONDS", 0.01)
+    problem_of(await server.answer(b"G"))
+    assert refusals == [400, 431, 408]
+
+
+# More callers than may be
+
+
+async def busy_ones(server: Server, count: int) -> list[Connection]:
+    """Connections of which the server has read the head and waits for a body of two bytes."""
+    connections = [await server.connect() for _ in range(count)]
+    for connection in connections:
+        await connection.send(
+            HEAD + b"Connection: close\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+        )
+        assert b" 100 " in await connection.one()
+    return connections
+
+
+@pytest.mark.parametrize("server", [2], indirect=True)
+async def test_a_connection_too_many_is_told_so(server: Server, refusals: list[int]) -> None:
+    busy = await busy_ones(server, 2)
+    answer = await server.answer(GET)
+    assert problem_of(answer)["type"] == "/problems/overloaded"
+    assert b"retry-after: 1" in answer.lower()
+    assert refusals == [503]
+    for connection in busy:
+        await connection.send(b"ab")
+        assert b"2 bytes" in await connection.rest()
+    assert b" 200 " in await server.answer(GET)
+
+
+@pytest.mark.parametrize("server", [3], indirect=True)
+async def test_a_connection_that_asks_nothing_makes_room(
+    server: Server, refusals: list[int]
+) -> None:
+    asked = GET.replace(b"close", b"keep-alive")
+    first, second, silent = [await server.connect() for _ in range(3)]
+    for connection in (silent, first, second):
+        await connection.send(asked)
+        assert b" 200 " in await connection.one()
+    assert b" 200 " in await server.answer(GET)
+    assert await silent.rest() == b""
+    for connection in (first, second):
+        await connection.send(GET)
+        assert b" 200 " in await connection.rest()
+    assert refusals == []
+
+
+@pytest.mark.parametrize("server", [2], indirect=True)
+async def test_beyond_half_as_many_again_nothing_is_said(
+    server: Server, refusals: list[int]
+) -> None:
+    """A refusal is left a moment to be read, which is a connection too."""
+    await busy_ones(server, 2)
+    refused = await server.connect()
+    assert b"retry-after" in (await refused.one()).lower()
+    assert await server.answer() == b""
+    assert refusals == [503]
 
 
 # Callers that take their time

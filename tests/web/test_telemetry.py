@@ -231,6 +231,14 @@ async def test_two_applications_count_apart() -> None:
     assert name not in series(two)
 
 
+def test_what_was_no_request_is_counted_by_its_status_alone(metrics: Metrics) -> None:
+    Telemetry(metrics).refused_unread(431)
+    Telemetry().refused_unread(431)
+    name = 'stagefare_http_requests_total{method="unread",route="unread",status="431"}'
+    assert value(metrics, name) == 1
+    assert value(metrics, "stagefare_http_requests_in_flight") == 0
+
+
 def test_the_build_and_both_kinds_of_estimates_are_there_from_the_start(metrics: Metrics) -> None:
     assert value(metrics, 'stagefare_build_info{model_version="7",version="1.2.3"}') == 1
     assert value(metrics, 'stagefare_estimates_total{answer="computed"}') == 0
