@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from service.app.apart import USUAL, run_apart
 from service.app.document_kinds import references_of
 from service.app.estimates import (
     EstimateOutcome,
@@ -51,6 +52,9 @@ T = TypeVar("T")
 MAX_PLAN_BYTES = 16 * 2**20
 # Topologies, models and profiles that the plans of one batch may refer to.
 MAX_DOCUMENTS = 64
+
+# A batch is taken to be large: what it holds is only known when it has been read.
+_LARGE = USUAL + 1
 
 # Plans that the executor works on before others have their turn, and the work they are at most.
 _CHUNK_PLANS = 32
@@ -106,12 +110,12 @@ async def create_many(
     Raises `WorkBudgetExceeded`, pointing at `plans`, before any plan is priced when all of them
     together are too much, and when they would only wait; nothing is stored then.
     """
-    run = services.executor.run
     stored_plans, plan_bytes = await _stored_plans(services, [one.plan for one in questions])
     services.holder.hold_preparation(plan_bytes)
-    read = await run(_read_all, questions, stored_plans, decode)
+    # Beside the executor: a batch that is known, or too much, does not wait behind simulations.
+    read = await run_apart(_LARGE, _read_all, questions, stored_plans, decode)
     found = await _referenced(services, _only(_Read, read))
-    items = await run(_identify_all, read, found)
+    items = await run_apart(_LARGE, _identify_all, read, found)
     identified = _only(_Identified, items)
     async with services.storage.reading() as unit:
         known = await unit.estimates.find_all({item.digest for item in identified})

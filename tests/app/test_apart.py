@@ -5,14 +5,15 @@ import threading
 
 import pytest
 
-from service.app.apart import SMALL, run_apart
+from service.app.apart import SMALL, USUAL, run_apart
 
 
 async def test_what_is_small_is_done_where_it_is_asked_for() -> None:
     assert await run_apart(SMALL, threading.current_thread) is threading.current_thread()
 
 
-async def test_what_is_large_has_one_thread_in_all() -> None:
+@pytest.mark.parametrize("size", [SMALL + 1, USUAL + 1])
+async def test_what_is_not_small_has_one_thread_in_all(size: int) -> None:
     at_work, most_at_work = 0, 0
     has_begun, may_end = threading.Event(), threading.Event()
 
@@ -25,13 +26,22 @@ async def test_what_is_large_has_one_thread_in_all() -> None:
         at_work -= 1
         return number, threading.current_thread()
 
-    working = [asyncio.create_task(run_apart(SMALL + 1, work, number)) for number in range(8)]
+    working = [asyncio.create_task(run_apart(size, work, number)) for number in range(8)]
     assert await asyncio.to_thread(has_begun.wait, 60)
     may_end.set()
     done = await asyncio.gather(*working)
     assert [number for number, _ in done] == list(range(8))
     assert len({thread for _, thread in done} - {threading.current_thread()}) == 1
     assert most_at_work == 1
+
+
+async def test_what_is_usual_does_not_wait_for_what_is_large() -> None:
+    may_end = threading.Event()
+    large = asyncio.create_task(run_apart(USUAL + 1, may_end.wait, 60))
+    assert await run_apart(USUAL, divmod, 7, 2) == (3, 1)
+    assert not large.done()
+    may_end.set()
+    assert await large
 
 
 async def test_a_failure_is_raised_where_it_was_asked_for() -> None:
