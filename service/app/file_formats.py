@@ -11,6 +11,8 @@ __all__ = ["FileFormat", "choose_format", "read_file"]
 S = TypeVar("S", bound=Any)  # a dataclass of options, None where nothing is stated
 R = TypeVar("R")
 
+_MAX_WORDS = 127
+
 
 @dataclass(frozen=True, slots=True)
 class FileFormat(Generic[S, R]):
@@ -83,6 +85,14 @@ def _option_faults(chosen: FileFormat[S, R], stated: S) -> Iterator[Fault]:
         if value is not None and option not in chosen.takes and option not in chosen.needs:
             detail = f"has no meaning beside a {chosen.name} file: leave it out"
             yield Fault(FaultCode.NOT_SUPPORTED, (option,), detail)
+        elif isinstance(value, str) and not _is_text(value):
+            detail = f"1 to {_MAX_WORDS} characters, no NUL or half of a surrogate pair"
+            yield Fault(FaultCode.OUT_OF_RANGE, (option,), detail)
+
+
+def _is_text(text: str) -> bool:
+    halves = any("\ud800" <= character <= "\udfff" for character in text)
+    return 1 <= len(text) <= _MAX_WORDS and "\0" not in text and not halves
 
 
 def _in_file(fault: Fault) -> Fault:

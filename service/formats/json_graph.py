@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.formats.documents.fields import MAX_LAYERS
+from service.formats.documents.model import MAX_TENSORS
 from service.formats.pasted_json import JsonFile
 from service.formats.pasted_text import shown
 
 __all__ = ["MAX_EDGES", "GraphEdge", "GraphNode", "read_edges", "read_nodes"]
 
-MAX_EDGES = 200_000
+MAX_EDGES = MAX_TENSORS  # each may be a tensor
 _MAX_ID = 10**9
 
 

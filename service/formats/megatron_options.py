@@ -5,6 +5,7 @@ what is written `$NAME`. Quotes, brackets and continuations only separate words;
 comment. Names are told apart neither by `-` nor by `_`.
 """
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from re import compile as compile_expression
@@ -15,8 +16,9 @@ from service.core.topology.readings import LeftOut
 from service.formats.pasted_json import read_json
 from service.formats.pasted_text import Findings, lines_of, shown
 
-__all__ = ["Options", "read_options"]
+__all__ = ["MAX_OPTIONS", "Options", "read_options"]
 
+MAX_OPTIONS = 5_000
 _MAX_SIZE = 10**9
 _PROGRAMS = (".py", ".sh")  # what is run, after the options of what runs it
 _WORD = compile_expression(r"[^\s\"'()\\;|&]+")
@@ -149,6 +151,9 @@ def _of_json(content: bytes) -> Options:
     values = file.mapping((), file.root)
     if values is None:
         raise file.refusal()
+    if len(values) > MAX_OPTIONS:
+        file.refuse((), f"holds {len(values)} options; at most {MAX_OPTIONS}")
+        raise file.refusal()
     lines = file.lines([(name,) for name in values])
     given = {
         name: _Option(line, value)
@@ -164,21 +169,24 @@ def _of_script(content: bytes) -> Options:
     for line, text in lines_of(content, findings):
         words = _words(text)
         while words:
-            word = words.pop(0)
+            word = words.popleft()
             named = _NAME.fullmatch(word)
             if named is None:
                 assigned = _ASSIGNMENT.fullmatch(word)
-                if assigned is not None and assigned[2]:
+                if assigned is not None and assigned[2] and len(variables) < MAX_OPTIONS:
                     variables[assigned[1]] = _filled(assigned[2], variables)
                 continue
             values = [] if named[2] is None else [named[2]]
             while words and not _NAME.fullmatch(words[0]) and not words[0].endswith(_PROGRAMS):
-                values.append(words.pop(0))
+                values.append(words.popleft())
             name = named[1].replace("-", "_")
             if name in given:
                 first = given[name].line
                 findings.refuse(line, f"gives --{named[1][:60]} again (first on line {first})")
                 continue
+            if len(given) == MAX_OPTIONS:
+                findings.refuse(line, f"is beyond the {MAX_OPTIONS} options that are read")
+                return Options(given, findings)
             value = _filled(" ".join(values), variables) if values else True
             if isinstance(value, str) and "$" in value:
                 detail = f"gives --{named[1][:60]} {shown(value)}, which the text does not set"
@@ -187,8 +195,8 @@ def _of_script(content: bytes) -> Options:
     return Options(given, findings)
 
 
-def _words(text: str) -> list[str]:
-    words = []
+def _words(text: str) -> deque[str]:
+    words: deque[str] = deque()
     for word in _WORD.findall(text):
         if word.startswith("#"):
             break

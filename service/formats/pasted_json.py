@@ -107,8 +107,8 @@ def read_json(content: bytes) -> JsonFile:
     """The value of a file.
 
     Raises `InvalidInput` for what is no JSON in UTF-8, NaN and infinities, a key that stands twice
-    in an object, and nesting deeper than Python's reader takes; with path `("line", n)` where the
-    line is known.
+    in an object, half of a surrogate pair, and nesting deeper than Python's reader takes; with path
+    `("line", n)` where the line is known.
     """
     twice: list[str] = []
 
@@ -125,6 +125,9 @@ def read_json(content: bytes) -> JsonFile:
     try:
         text = content.decode("utf-8-sig")
         root = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
+        json.dumps(root, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _broken(None, "the file holds half of a surrogate pair (\\ud800)") from None
     except UnicodeDecodeError as error:
         raise _broken(content.count(b"\n", 0, error.start) + 1, "is not UTF-8 text") from None
     except json.JSONDecodeError as error:

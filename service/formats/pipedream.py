@@ -28,7 +28,6 @@ from service.formats.pipedream_graph import MARK, Node, read_graph
 __all__ = ["PipeDreamImport", "ReadFacts", "looks_like_pipedream", "read_pipedream"]
 
 _MAX_DESCRIPTION = 2000
-_MAX_DEVICE = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,6 @@ def read_pipedream(
     if not 1 <= microbatch_size <= MAX_INTEGER:
         detail = f"a whole number from 1 to {MAX_INTEGER}"
         faults.append(Fault(FaultCode.OUT_OF_RANGE, ("microbatch_size",), detail))
-    for name, text in (("device", device), ("precision", precision)):
-        if text is not None and not (1 <= len(text) <= _MAX_DEVICE and _is_text(text)):
-            detail = f"1 to {_MAX_DEVICE} characters, no NUL or half of a surrogate pair"
-            faults.append(Fault(FaultCode.OUT_OF_RANGE, (name,), detail))
     try:
         graph = read_graph(content)
     except InvalidInput as invalid:
@@ -119,10 +114,6 @@ def read_pipedream(
         assumptions=_assumptions(nodes, microbatch_size),
         left_out=graph.left_out,
     )
-
-
-def _is_text(text: str) -> bool:
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _layer(node: Node) -> LayerDocument:

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from service.core.models.dtypes import DType
 from service.core.models.graph import INPUT_KIND
 from service.core.profiles.profile import Recompute
-from service.formats.documents.fields import MAX_INTEGER
+from service.formats.documents.fields import MAX_INTEGER, MAX_LAYERS
 from service.formats.documents.model import (
     LayerDocument,
     ModelDocument,
@@ -81,6 +81,8 @@ def read_piper(content: bytes, stated: Stated) -> ProfileReading:
     _limits(file, values)
     nodes = read_nodes(file, values)
     runs = [_runs(file, node) for node in nodes]
+    if sum(map(len, runs)) > MAX_LAYERS:
+        file.refuse(("nodes",), f"holds more than {MAX_LAYERS} runs, each a measurement")
     edges = read_edges(file, values, nodes) if file.sound else []
     sizes = _sizes(file, edges)
     order = layers_in_order(len(nodes), [(e.source, e.target) for e in edges], ())

@@ -74,8 +74,9 @@ def test_an_option_that_a_format_does_not_take_is_refused_rather_than_ignored() 
 
 
 def test_a_fault_of_an_option_stays_with_the_option() -> None:
-    stated = Stated(microbatch_size=1, device="\0")
     pipedream = choose_format(PROFILE_FORMATS, GRAPH, None)
-    assert refusals(lambda: read_file(pipedream, GRAPH, stated)) == [
-        (FaultCode.OUT_OF_RANGE, ("device",))
-    ]
+    for text in ("\0", "", "a\ud800", "x" * 128):
+        stated = Stated(microbatch_size=1, device=text)
+        assert refusals(lambda stated=stated: read_file(pipedream, GRAPH, stated)) == [  # type: ignore[misc]
+            (FaultCode.OUT_OF_RANGE, ("device",))
+        ]

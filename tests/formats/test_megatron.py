@@ -12,6 +12,7 @@ from service.core.profiles.profile import Recompute
 from service.formats.documents.model import to_core
 from service.formats.documents.plan import PlanDocument
 from service.formats.megatron import looks_like_megatron, read_megatron
+from service.formats.megatron_options import MAX_OPTIONS
 from service.formats.model_reading import ModelReading, StatedModel
 from tests.core.refusals import refusal_text, refusals
 from tests.formats.damage import lines_without_effect, read_damaged
@@ -239,6 +240,15 @@ def test_what_does_not_fit_is_refused(old: str, new: str, words: str | None) -> 
         assert plan_of(read(content)).workload.microbatches == 8
     else:
         assert words in refusal_text(lambda: read(content))
+
+
+def test_options_are_bounded() -> None:
+    many = [f"--option-{number}" for number in range(MAX_OPTIONS)]
+    content = "\n".join([*many, LAUNCH.decode()]).encode()
+    assert "beyond the 5000 options" in refusal_text(lambda: read(content))
+    values = {"num_layers": 1, "hidden_size": 8, "num_attention_heads": 2}
+    more = json.dumps({**values, **dict.fromkeys(many, 1)}).encode()
+    assert "holds 5003 options" in refusal_text(lambda: read(more))
 
 
 def test_faults_come_together() -> None:

@@ -75,6 +75,8 @@ def test_lines_are_found_whatever_the_layout() -> None:
         (b'{"a":\n"\xff"}', ("line", 2), "UTF-8"),
         (b'{"a": NaN}', (), "NaN"),
         (b'{"a": -Infinity}', (), "Infinity"),
+        (b'{"a": ["\\ud800"]}', (), "surrogate"),
+        (b'{"\\udc00": 1}', (), "surrogate"),
         (b'{"a": 1, "a": 2}', (), "'a' stands twice"),
         (b'[{"b": [{"a": 1, "a": 1}]}]', (), "'a' stands twice"),
         (b"[" * 100_000, (), "deep"),

@@ -10,7 +10,7 @@ import pytest
 from service.core.errors import FaultCode
 from service.core.models.graph import RecordedSize
 from service.core.profiles.profile import Recompute
-from service.formats import json_graph
+from service.formats import json_graph, piper
 from service.formats.dnn_partitioning import looks_like_dnn_partitioning, read_dnn_partitioning
 from service.formats.documents import model as models
 from service.formats.documents import profile as profiles
@@ -228,6 +228,11 @@ RUN = at("nodes", 1, "TMPCs", "1", 0)
 def test_what_is_wrong_with_piper(change: Change, words: str) -> None:
     content = changed(BRANCHES, change)
     assert words in refusal_text(lambda: read_branches(content))
+
+
+def test_runs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(piper, "MAX_LAYERS", 4)
+    assert "more than 4 runs" in refusal_text(read_branches)
 
 
 def test_edges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

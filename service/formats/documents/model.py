@@ -29,6 +29,7 @@ from service.formats.documents.fields import (
 )
 
 __all__ = [
+    "MAX_TENSORS",
     "BlockLayerDocument",
     "BufferDocument",
     "LayerDocument",
