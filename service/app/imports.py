@@ -12,6 +12,7 @@ from service.app.file_formats import choose_format, read_file
 from service.app.idempotency import Record, record_nothing
 from service.app.model_formats import MODEL_FORMATS
 from service.app.ports import DocumentKind, UnitOfWork
+from service.app.profile_fit import fit_to_model
 from service.app.profile_formats import PROFILE_FORMATS
 from service.app.references import find_all
 from service.app.services import Services
@@ -96,12 +97,16 @@ async def import_profile(
 ) -> Imported:
     """Read a file into a profile, and a model where the format has one, and store all or nothing.
 
-    Without a `model_name` the model is called like the profile. `record` is called in the
-    transaction that stores them.
+    Without a `model_name` the model is called like the profile. Where the file has no model,
+    `model_name` is one that is stored, and the facts tell how the profile fits it. `record` is
+    called in the transaction that stores them.
 
     Raises `InvalidInput` with every fault, those of the file at `("file", "line", n)`.
     """
     name, reading = await services.executor.run(_read_profile, file)
+    if reading.model is None and model_name is not None:
+        facts = await fit_to_model(services, reading.profile, model_name)
+        reading = replace(reading, facts={**reading.facts, **facts})
     made: dict[DocumentKind, tuple[str, Struct]] = {}
     if reading.model is not None:
         made[DocumentKind.MODEL] = (model_name or profile_name, reading.model)

@@ -113,7 +113,10 @@ def estimate(plan: str, patch: str | None, as_json: bool) -> None:
 @main.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--name", required=True, help="Name of the profile, and of its model.")
-@click.option("--model-name", help="Another name for the model.")
+@click.option(
+    "--model-name",
+    help="Another name for the model; or the stored model that a table of costs is for.",
+)
 @click.option(
     "--microbatch-size",
     type=click.IntRange(1, 2**31),
@@ -142,9 +145,8 @@ def import_(
     from service.app.references import NAME_RULE, parse_name
     from service.formats.profile_reading import Stated
 
-    model_name = model_name or name
     for option, value in (("--name", name), ("--model-name", model_name)):
-        if parse_name(value) is None:
+        if value is not None and parse_name(value) is None:
             raise click.ClickException(f"{option} is {NAME_RULE}; got {value!r}")
     stated = Stated(
         microbatch_size=microbatch_size,
@@ -264,7 +266,7 @@ async def _import(
     *,
     profile: "ImportFile[Stated]",
     name: str,
-    model_name: str,
+    model_name: str | None,
     dry_run: bool,
 ) -> str:
     from service.app.imports import import_profile

@@ -115,6 +115,36 @@ async def test_a_table_becomes_a_profile_without_a_model(
     assert await count_rows() == before
 
 
+async def test_a_table_is_held_against_the_model_it_is_for(
+    client: httpx.AsyncClient, count_rows: CountRows
+) -> None:
+    fields = {"device": "H100", "model_name": "net"}
+    before = await count_rows()
+    unknown = await client.post(URL, files=graph_file(CSV), data=fields)
+    assert unknown.status_code == 422
+    assert [error["pointer"] for error in unknown.json()["errors"]] == ["/model_name"]
+    assert await count_rows() == before
+    layers: list[dict[str, Any]] = [
+        {"name": "tokens", "kind": "input"},
+        {"name": "block", "kind": "block", "repeat": 3},
+        {"name": "head", "kind": "head"},
+    ]
+    await client.put("/v1/models/net", json={"layers": layers, "tensors": []})
+    imported = await client.post(URL, files=graph_file(CSV), data=fields)
+    assert imported.status_code == 201, imported.text
+    read = imported.json()["read"]
+    assert read["model"] == "net@1"
+    assert read["measured_layers"] == 3
+    assert read["unmeasured_layers"] == ["head"]
+    assert read["measurements_of_no_layer"] == ["embedding"]
+    assert "model" not in imported.json()
+    other = [{"name": "mlp", "kind": "mlp"}]
+    await client.put("/v1/models/net", json={"layers": other, "tensors": []})
+    unlike = await client.post(URL, files=graph_file(CSV), data=fields)
+    assert unlike.status_code == 422
+    assert unlike.json()["errors"][0]["pointer"] == "/model_name"
+
+
 async def test_a_backward_that_no_file_tells_is_stated(client: httpx.AsyncClient) -> None:
     """3 ms in all, twice as long back as forth: 1 and 2 ms. Blocks of (16 - 10) / 2 = 3 ms."""
     for content, fields, seconds in (

@@ -81,7 +81,8 @@ class ProfileImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fiel
             str,
             Meta(
                 pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)",
-                description="Name of the model that is made; the profile's name when absent.",
+                description="Name of the model that is made; the profile's name when absent. "
+                "Where the file holds costs alone, a stored model to hold them against.",
             ),
         ]
         | UnsetType
