@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from service.app.file_formats import choose_format, read_file
@@ -191,3 +192,37 @@ def test_no_published_optimal_split_cuts_a_layer(name: str) -> None:
         for consumer in tensor.consumers
     }
     assert not any((target, source) in ways for source, target in ways if source != target)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["LayerGraphs/bert24_inference", "LayerGraphs/bert24_training", "LayerGraphs/gnmt_inference"],
+)
+def test_published_loads_are_the_costs_of_layers_and_what_leaves_and_enters(name: str) -> None:
+    """By that planner's rule: what leaves a device once a node, what enters it once a node, forward
+    and backward. The times of layers are ours, the costs of edges the file's.
+    """
+    _, reading = read(f"{PLACED}/{name}.json")
+    assert reading.model is not None
+    graph = json.loads((PROFILES / PLACED / f"{name}.json").read_bytes())
+    ids = {node["name"]: node["id"] for node in graph["nodes"]}
+    device = split_of(name)
+    costs = {(edge["sourceId"], edge["destId"]): edge["cost"] for edge in graph["edges"]}
+    loads = dict.fromkeys(set(device.values()), 0.0)
+    seconds = {row.layer: row for row in reading.profile.measurements}
+    for layer in reading.model.layers:
+        assert isinstance(layer.description, str)
+        row = seconds[layer.name]
+        backward = 0.0 if row.backward_seconds is msgspec.UNSET else row.backward_seconds
+        place = device[ids[layer.description.split(", ")[0]]]
+        loads[place] += 1000 * (row.forward_seconds + backward)
+    passed = set()
+    for (source, target), cost in costs.items():
+        if device[source] != device[target]:
+            passed |= {(device[source], source, cost), (device[target], source, cost)}
+    for place, _, cost in passed:
+        loads[place] += cost
+    path = PROFILES / "dnn-partitioning" / "optimal-splits" / f"{name.replace('/', '_')}.json"
+    split = json.loads(path.read_bytes())
+    for place, each in enumerate(split["fpgas"]):
+        assert loads[place] == pytest.approx(each["load"], rel=1e-12)
