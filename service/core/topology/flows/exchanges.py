@@ -38,10 +38,10 @@ __all__ = [
 
 Int32Array = npt.NDArray[np.int32]
 
-# Arcs and nodes of one linear program: about a second of one core. Where symmetries have been taken
-# out the solver has fewer equal ways to choose from, and is quicker at the same size.
+# Arcs and nodes of one linear program: one to three seconds of one core at the most. Where
+# symmetries have been taken out the solver has fewer equal ways, and is quicker for its size.
 MAX_JOINT_SIZE = 20_000
-MAX_SYMMETRIC_SIZE = 60_000
+MAX_SYMMETRIC_SIZE = 40_000
 # Pairs whose pinned paths are looked up, and links that all searches for them look at together.
 MAX_PINNED_PAIRS = 65_536
 MAX_LINKS_SEARCHED = 20_000_000

@@ -1,6 +1,6 @@
 """The maximum concurrent flow as a linear program, solved by HiGHS."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import highspy
@@ -16,6 +16,12 @@ from service.core.topology.flows.routes import FREE, Commodity
 __all__ = ["LpSolution", "solve"]
 
 Float64Array = npt.NDArray[np.float64]
+
+# Turns of the simplex method times rows and columns, about a second. It ends at a vertex, whose
+# lengths are ratios of small numbers; with many equal ways to choose from it may take for ever. The
+# interior point method takes some twenty turns whatever the program, and gives nine digits.
+_SIMPLEX_WORK = 20_000_000
+_IPM_TURNS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +92,24 @@ def solve(commodities: Sequence[Commodity], capacity: Float64Array) -> LpSolutio
     return LpSolution(seconds, np.maximum(duals, 0.0), loads * demanded / share)
 
 
+def _solved(
+    model: highspy.HighsLp, options: Mapping[str, str | int]
+) -> highspy.HighsSolution | None:
+    """An optimal solution; None when the limits among the options are reached before."""
+    solver = _Highs()
+    solver.setOptionValue("output_flag", False)
+    # One thread: the same request gives the same answer, and other requests go on.
+    solver.setOptionValue("parallel", "off")
+    solver.setOptionValue("threads", 1)
+    for name, value in options.items():
+        solver.setOptionValue(name, value)
+    solver.passModel(model)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    return solver.getSolution()
+
+
 def _run(
     rows: npt.NDArray[np.int64],
     columns: npt.NDArray[np.int64],
@@ -113,16 +137,17 @@ def _run(
     ).astype(np.int32)
     model.a_matrix_.index_ = rows[order].astype(np.int32)
     model.a_matrix_.value_ = values[order]
-    solver = _Highs()
-    solver.setOptionValue("output_flag", False)
-    # One thread: the same request gives the same answer, and other requests go on.
-    solver.setOptionValue("parallel", "off")
-    solver.setOptionValue("threads", 1)
-    solver.passModel(model)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    turns = _SIMPLEX_WORK // (row_count + column_count)
+    solution = _solved(model, {"solver": "simplex", "simplex_iteration_limit": turns})
+    if solution is None:
+        interior: dict[str, str | int] = {
+            "solver": "ipx",
+            "run_crossover": "off",
+            "ipm_iteration_limit": _IPM_TURNS,
+        }
+        solution = _solved(model, interior)
+    if solution is None:
         return None
-    solution = solver.getSolution()
     column_values = np.array(solution.col_value)
     duals = np.array(solution.row_dual[: len(capacity)])
     return float(column_values[0]), column_values[1:], duals

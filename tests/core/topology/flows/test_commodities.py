@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from service.core.topology.cluster import LinkKind
+from service.core.topology.flows import linear_program
 from service.core.topology.flows.linear_program import solve
 from service.core.topology.flows.network import network_of
 from service.core.topology.flows.routes import FREE, Commodity, Routes
 from service.core.topology.flows.unavoidable import unavoidable
 from service.core.topology.flows.witness import offered, rounded_down, witness_of
-from tests.core.topology.flows.small_clusters import cluster_of, nvswitch_hosts
+from tests.core.topology.flows.small_clusters import cluster_of, dgx_1_nvlinks, nvswitch_hosts
 from tests.core.topology.random_clusters import random_cluster
 
 
@@ -110,6 +111,24 @@ def test_a_solved_program_prints_nothing(capfd: pytest.CaptureFixture[str]) -> N
     witness = witness_of(commodities, network.capacity, solved.lengths)
     assert witness.exact_seconds == Fraction(3, 450 * 10**9)
     assert offered(witness.lengths, network.capacity) == witness.offered
+
+
+def test_after_its_turns_a_program_is_solved_from_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DGX-1 and its 9.375 GB/s a pair: the last digits may be missing, and never in excess."""
+    network = network_of(dgx_1_nvlinks())
+    gpus = network.gpus.tolist()
+    routes = Routes(network)
+    commodities = [
+        routes.commodity(one, [x for x in gpus if x != one], [Fraction(1)] * 7) for one in gpus
+    ]
+    exact = Fraction(1, 9_375_000_000)
+    monkeypatch.setattr(linear_program, "_SIMPLEX_WORK", 0)
+    solved = solve(commodities, network.capacity)
+    assert solved is not None
+    witness = witness_of(commodities, network.capacity, solved.lengths)
+    assert exact * (1 - Fraction(1, 10**7)) < witness.exact_seconds <= exact
+    monkeypatch.setattr(linear_program, "_IPM_TURNS", 1)
+    assert solve(commodities, network.capacity) is None
 
 
 def test_nothing_to_solve() -> None:

@@ -86,7 +86,7 @@ def is_allowed(cluster: Cluster, names: tuple[str, ...]) -> bool:
 
 
 @given(SEEDS)
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_messages_over_any_route(number: int) -> None:
     random = Random(number)
     cluster = random_cluster(random)
@@ -122,7 +122,7 @@ def test_messages_over_any_route(number: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_messages_over_pinned_paths(number: int) -> None:
     random = Random(number)
     cluster = random_cluster(random)
@@ -147,7 +147,7 @@ def test_messages_over_pinned_paths(number: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_one_message_is_a_maximum_flow(number: int) -> None:
     """networkx on a graph of its own finds what the linear program does."""
     random = Random(number)
@@ -184,7 +184,7 @@ def test_one_message_is_a_maximum_flow(number: int) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_exchanges_and_their_cuts(number: int) -> None:
     random = Random(number)
     cluster = random_cluster(random)

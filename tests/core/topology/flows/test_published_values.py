@@ -1,16 +1,17 @@
 """Published and hand-derived figures of all-to-all and all-gather, to their printed digits."""
 
 from fractions import Fraction
+from math import prod
 
 import pytest
 
-from service.core.topology.cluster import Cluster
+from service.core.topology.cluster import Cluster, LinkKind, VertexKind
 from service.core.topology.expand import expand
 from service.core.topology.flows.bounds import FlowRouting, bound_exchange, bound_gathering
 from service.core.topology.flows.demands import CollectiveKind, Exchange, Gathering
 from service.core.topology.flows.results import BindingKind, BoundKind, FlowBounds
 from service.core.topology.flows.study import FlowStudy
-from service.core.topology.spec import ClusterSpec, HostSpec
+from service.core.topology.spec import ClusterSpec, DeviceSpec, HostSpec, NvlinkDomain, Torus
 from tests.core.topology.flows.small_clusters import (
     cluster_of,
     dgx_1_nvlinks,
@@ -84,6 +85,35 @@ def test_the_mesh_of_a_dgx_1_binds_before_its_ports() -> None:
     # One half of the mesh against the other: 16 pairs over six NVLinks of 25 GB/s, two of which are
     # between the same two devices.
     assert flow.binding.kind is BindingKind.LENGTHS
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "expected"),
+    [((4,), Fraction(1, 2)), ((8,), Fraction(1, 8)), ((4, 4), Fraction(1, 8))],
+)
+def test_rings_and_tori_whose_routers_forward(
+    dimensions: tuple[int, ...], expected: Fraction
+) -> None:
+    """The same, made as a device network: a router beside each device, which passes nothing on."""
+    host = HostSpec(
+        name="t",
+        count=prod(dimensions),
+        devices=(DeviceSpec(name="gpu0", kind=VertexKind.GPU),),
+    )
+    network = Torus(dimensions=dimensions, link_bytes_per_second=1.0)
+    made = expand(ClusterSpec(hosts=(host,), device_network=network)).cluster
+    assert theta(made) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_a_rack_of_72_and_its_links() -> None:
+    """900 GB/s a device in one NVLink domain: 12.68 GB/s for each of 71 others."""
+    hosts = HostSpec(name="h", count=18, design="gb200-nvl72")
+    domain = NvlinkDomain(hosts_per_domain=18)
+    whole = expand(ClusterSpec(hosts=(hosts,), device_network=domain)).cluster
+    kept = {ends: one for ends, one in whole.links.items() if one.kind is LinkKind.NVLINK}
+    names = {end for ends in kept for end in ends}
+    vertices = {name: vertex for name, vertex in whole.vertices.items() if name in names}
+    assert theta(Cluster(vertices, kept)) == pytest.approx(900e9 / 71)
 
 
 def two_dgx_2() -> Cluster:

@@ -78,7 +78,7 @@ def test_a_ring_by_hand() -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_no_prediction_beats_the_bounds_of_pinned_routing(number: int) -> None:
     random = Random(number)
     cluster = random_cluster(random)
