@@ -24,6 +24,7 @@ __all__ = [
     "MAX_HEADERS",
     "MAX_HEAD_BYTES",
     "MAX_HEAD_SECONDS",
+    "MAX_UNREAD_BYTES",
     "BoundedProtocol",
     "bounded_protocol",
 ]
@@ -31,6 +32,8 @@ __all__ = [
 MAX_HEAD_BYTES = 2**16
 MAX_HEADERS = 100
 MAX_HEAD_SECONDS = 20
+# Of answers that are written and not read, on all connections.
+MAX_UNREAD_BYTES = 256 * 2**20
 _LINGER_SECONDS = 2
 _RETRY_AFTER_SECONDS = 1
 _HEAD_TOO_LARGE = (
@@ -56,6 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pending_bytes = 0  # received since the head began; its last part may never end
         self._head_timer: asyncio.TimerHandle | None = None
         self.waits_since = self.loop.time()  # for a request, or its answer
+        self.is_unread_since: float | None = None  # an answer of which more than usual is left
         self._refusal: tuple[ProblemType, str] | None = None
         self._is_refused = False
 
@@ -144,6 +148,32 @@ class BoundedProtocol(HttpToolsProtocol):
             detail = "the only transfer coding that is read is chunked"
             self._refuse(problem_types.MALFORMED_REQUEST, detail)
         super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """Hold an answer that is read more slowly than it is written (asyncio calls this)."""
+        self.is_unread_since = self.loop.time()
+        super().pause_writing()
+        self._bound_unread()
+
+    def resume_writing(self) -> None:
+        """The end of that (asyncio calls this)."""
+        self.is_unread_since = None
+        super().resume_writing()
+
+    def _bound_unread(self) -> None:
+        """Give up the answers that have been left unread for longest when all are too much."""
+        unread = [
+            (each.is_unread_since, each.transport.get_write_buffer_size(), each)
+            for each in self.connections
+            if isinstance(each, BoundedProtocol) and each.is_unread_since is not None
+        ]
+        total = sum(size for _, size, _ in unread)
+        for _, size, connection in sorted(unread, key=lambda item: item[0]):
+            if total <= MAX_UNREAD_BYTES or connection is self:
+                return
+            connection.is_unread_since = None
+            connection.transport.abort()
+            total -= size
 
     def on_response_complete(self) -> None:
         """The end of an answer (the cycle of a request calls this)."""

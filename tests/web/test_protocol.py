@@ -18,6 +18,7 @@ from service.web.protocol import MAX_HEAD_BYTES, MAX_HEADERS, bounded_protocol
 HEAD = b"POST /here HTTP/1.1\r\nHost: localhost\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 PATIENCE_SECONDS = 30
+UNREAD_BYTES = 32 * 2**20  # far more than lies in the buffers of the system
 
 
 async def echo(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -79,9 +80,10 @@ class Server:
         self._port = port
         self._connections: list[Connection] = []
 
-    async def connect(self) -> Connection:
-        """A new connection."""
-        connection = Connection(*await asyncio.open_connection("127.0.0.1", self._port))
+    async def connect(self, limit: int = 2**16) -> Connection:
+        """A new connection, which reads ahead no more than so many bytes, or twice as many."""
+        stream = await asyncio.open_connection("127.0.0.1", self._port, limit=limit)
+        connection = Connection(*stream)
         self._connections.append(connection)
         return connection
 
@@ -103,10 +105,17 @@ def refusals() -> list[int]:
     return []
 
 
+@pytest.fixture
+def application() -> Any:
+    """What the server serves."""
+    return echo
+
+
 @pytest_asyncio.fixture
-async def server(request: pytest.FixtureRequest, refusals: list[int]) -> AsyncIterator[Server]:
+async def server(
+    request: pytest.FixtureRequest, refusals: list[int], application: Any
+) -> AsyncIterator[Server]:
     """As many connections as the test says at a time, or any number."""
-    application: Any = echo
     most_connections = getattr(request, "param", 0)
     config = uvicorn.Config(
         application,
@@ -328,6 +337,30 @@ async def test_beyond_half_as_many_again_nothing_is_said(
     assert b"retry-after" in (await refused.one()).lower()
     assert await server.answer() == b""
     assert refusals == [503]
+
+
+async def at_length(_scope: dict[str, Any], _receive: Any, send: Any) -> None:
+    """Answers with many bytes."""
+    headers = [(b"content-length", str(UNREAD_BYTES).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": bytes(UNREAD_BYTES)})
+
+
+@pytest.mark.parametrize("application", [at_length])
+async def test_what_is_left_unread_for_longest_is_given_up_when_it_is_too_much(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "MAX_UNREAD_BYTES", 2 * UNREAD_BYTES)
+    waiting = []
+    for _ in range(4):
+        connection = await server.connect(limit=1)
+        await connection.send(GET)
+        assert await connection.one()  # so that it has begun before the next one
+        waiting.append(connection)
+    answers = [await connection.rest() for connection in waiting]
+    # What lies in the buffers of the system does not count: two are within the limit for sure.
+    assert len(answers[0]) < UNREAD_BYTES
+    assert all(len(answer) > UNREAD_BYTES * 0.99 for answer in answers[2:])
 
 
 # Callers that take their time
