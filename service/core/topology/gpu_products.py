@@ -7,7 +7,7 @@ backs are marked, and whoever uses them says so.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from service.core.topology.design_facts import (
     A100_SXM_40,
@@ -57,6 +57,7 @@ class GpuProduct:
 
     `words` are what its name in a file or a request must hold, each choice by itself; `pci_ids`
     are vendor and device. `facts` has memory and peak rates where they are in the tables.
+    `in_domains_of_hosts` marks those whose NVSwitches are outside the host and shared by several.
     """
 
     name: str
@@ -66,6 +67,7 @@ class GpuProduct:
     words: tuple[frozenset[str], ...] = ()
     pci_ids: frozenset[tuple[int, int]] = frozenset()
     facts: GpuFacts | None = None
+    in_domains_of_hosts: bool = False
 
 
 NVLINK1 = LinkGeneration("NVLink 1", 20 * GB)
@@ -175,7 +177,10 @@ GPU_PRODUCTS: tuple[GpuProduct, ...] = (
     ),
     _nvidia("GH200", PCIE5_X16, NVLINK4, 18, _words("gh200"), (0x2342, 0x2348)),
     _nvidia("B200 SXM", PCIE5_X16, NVLINK5, 18, _words("b200 sxm", "b200"), (0x2901,)),
-    _nvidia("GB200", PCIE5_X16, NVLINK5, 18, _words("gb200"), (0x2941,), B200_SXM),
+    replace(
+        _nvidia("GB200", PCIE5_X16, NVLINK5, 18, _words("gb200"), (0x2941,), B200_SXM),
+        in_domains_of_hosts=True,
+    ),
     _amd("MI50", PCIE4_X16, XGMI_VEGA, 2, 0x66A0, 0x66A1),
     _amd("MI100", PCIE4_X16, XGMI_VEGA, 3, 0x738C),
     _amd("MI210", PCIE4_X16, XGMI_MI200, 3, 0x740F),

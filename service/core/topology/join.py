@@ -13,6 +13,7 @@ from service.core.topology.cluster import LinkKind, RateOrigin
 from service.core.topology.designs import DESIGNS
 from service.core.topology.expand import MAX_HOSTS
 from service.core.topology.gpu_products import GPU_PRODUCTS, find_product
+from service.core.topology.join_domains import join_domains
 from service.core.topology.join_fabric import (
     HostEnd,
     HostFinder,
@@ -114,12 +115,19 @@ class _Join:
         switch_names = Names("switch")
         finder = HostFinder(self._host_end, self._nics_of)
         fabric = join_fabric(fabrics, finder, switch_names, sources, notes)
+        domains = join_domains(
+            self._readings, self._group_of, self._legal, switch_names, sources, notes
+        )
         hosts = tuple(self._spec(group, sources) for group in self._groups)
-        self._tell_what_is_not_joined(fabric.links)
+        self._tell_lonely_hosts(fabric.links)
         self._tell_assumed_rates((*fabric.links, *(link for host in hosts for link in host.links)))
         sources.refuse_missing()
         notes.raise_faults()
-        bare = ClusterSpec(hosts=hosts, switches=fabric.switches, links=fabric.links)
+        bare = ClusterSpec(
+            hosts=hosts,
+            switches=(*fabric.switches, *domains.switches),
+            links=(*fabric.links, *domains.links),
+        )
         spec = self._measured(bare)
         return Joined(
             spec=spec,
@@ -348,12 +356,7 @@ class _Join:
         for kind, source, rate in sorted(told, key=str):
             self._notes.assume(f"{kind.value} links of {rate / 1e9:g} GB/s: {source}")
 
-    def _tell_what_is_not_joined(self, links: Sequence[LinkSpec]) -> None:
-        for file, reading in enumerate(self._readings):
-            for domain in reading.domains:
-                self._notes.leave_out(
-                    file, domain.line, f"{domain.name}: NVLink between hosts is not joined"
-                )
+    def _tell_lonely_hosts(self, links: Sequence[LinkSpec]) -> None:
         joined = {end.partition("/")[0] for link in links for end in (link.source, link.target)}
         lonely = [
             host

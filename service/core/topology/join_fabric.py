@@ -13,7 +13,7 @@ from service.core.topology.spec import LinkSpec, SwitchSpec
 
 __all__ = ["HostEnd", "HostFinder", "JoinedFabric", "fabric_readings", "join_fabric"]
 
-_KINDS = {0: VertexKind.LEAF, 1: VertexKind.SPINE}
+_KINDS = {0: VertexKind.LEAF, 1: VertexKind.SPINE, 2: VertexKind.CORE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,8 @@ class Names:
     fallback: str
     renamed: list[Renamed] = field(default_factory=list)
     _taken: dict[str, None] = field(default_factory=dict)
-
-    def reserve(self, name: str) -> None:
-        """No name that is asked for later becomes this one."""
-        self._taken[name] = None
+    # The last number that was put behind a name.
+    _last: dict[str, int] = field(default_factory=dict)
 
     def all_of(self, titles: Iterable[str]) -> dict[str, str]:
         """Legal names by title; those that are legal already keep theirs."""
@@ -43,10 +41,11 @@ class Names:
         return names
 
     def _free(self, name: str) -> str:
-        free, number = name, 1
+        free, number = name, self._last.get(name, 1)
         while free in self._taken:
             number += 1
             free = f"{name[: _MOST - 1 - len(str(number))]}-{number}"
+        self._last[name] = number
         self._taken[free] = None
         return free
 

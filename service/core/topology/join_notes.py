@@ -38,6 +38,7 @@ class Notes:
     conflicts: dict[str, None] = field(default_factory=dict)
     left_out: list[FileLine] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    _more_left_out: int = 0
 
     def join(self, sentence: str) -> None:
         """Two facts were brought together."""
@@ -59,6 +60,11 @@ class Notes:
         """A line of a file is in no part of the cluster."""
         if len(self.left_out) < MAX_NOTES:
             self.left_out.append(FileLine(file, line, detail))
+            return
+        last = self.left_out[MAX_NOTES - 1]
+        self._more_left_out += 1
+        more = f"and {self._more_left_out} more such lines, of this file and the next"
+        self.left_out[MAX_NOTES:] = [FileLine(last.file, last.line, more)]
 
     def take_over(self, file: int, left_out: Sequence[LeftOut]) -> None:
         """What the importer of a file left out already."""

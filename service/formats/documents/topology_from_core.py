@@ -71,6 +71,7 @@ def _device(device: spec.DeviceSpec) -> dict[str, Any]:
         port_effective_bytes_per_second=device.port_effective_bytes_per_second,
         port_origin=device.port_origin.value,
         port_source=device.port_source,
+        port_lanes=device.port_lanes,
         port=device.port,
         card=device.card,
         slot=device.slot,

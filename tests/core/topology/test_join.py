@@ -9,6 +9,7 @@ from service.core.topology.cluster import Cluster, LinkKind, RateOrigin, VertexK
 from service.core.topology.expand import MAX_HOSTS, expand
 from service.core.topology.gpu_products import find_product
 from service.core.topology.join import Joined, Stated, join
+from service.core.topology.join_names import Names
 from service.core.topology.readings import (
     AttachedHost,
     Cable,
@@ -419,6 +420,73 @@ def test_names_that_are_not_legal_are_rewritten_and_listed() -> None:
         ("Leaf 1", "leaf-1-2"),
     }
     assert set(cluster_of(joined).hosts) == {"gpu-01", "gpu-01-2", "host-7"}
+
+
+def domain(name: str, *hosts: str, line: int = 3) -> Reading:
+    return Reading(
+        format="slurm_conf", facts={}, domains=(NvlinkDomain(name=name, hosts=hosts, line=line),)
+    )
+
+
+def trays() -> Reading:
+    """A tray of two GPUs with a switch, as NCCL shows one of GB200."""
+    devices = (
+        *(device(f"gpu{k}", VertexKind.GPU) for k in range(2)),
+        device("nvswitch0", VertexKind.NVSWITCH),
+    )
+    ports = tuple(link(f"gpu{k}", "nvswitch0", LinkKind.NVLINK, lanes=18) for k in range(2))
+    return inside(FoundHost(name=None, line=1, devices=devices, links=ports))
+
+
+def test_accelerators_of_a_domain_have_a_port_on_its_switches() -> None:
+    racks = [domain("r1", "a", "b"), domain("r2", "c")]
+    joined = join([trays(), *racks], Stated(gpu="GB200", hosts=("a", "b", "c")))
+    cluster = cluster_of(joined)
+    ports = {(one, other): rate(cluster, one, other) for one, other in cluster.links if "/" in one}
+    assert ports == {
+        (f"{host_}/gpu{k}", rack): (900e9, RateOrigin.PRODUCT)
+        for host_, rack in (("a", "nvlink-r1"), ("b", "nvlink-r1"), ("c", "nvlink-r2"))
+        for k in range(2)
+    }
+    assert cluster.vertices["nvlink-r1"].kind is VertexKind.NVSWITCH
+    assert any("3 hosts are in 2 NVLink domains" in text for text in joined.joined)
+    assert joined.left_out == ()
+
+
+def test_a_block_of_other_accelerators_is_no_domain() -> None:
+    joined = join([inside(), domain("b1", "a", "b")], stated(hosts=("a", "b")))
+    assert joined.spec.switches == ()
+    assert [(item.file, item.line) for item in joined.left_out] == [(1, 3)]
+    assert "neither product nor design" in joined.left_out[0].detail
+
+
+def test_a_domain_of_a_design_has_the_ports_of_the_design() -> None:
+    joined = join([domain("r1", "a", "b")], Stated(design="gb200-nvl72", hosts=("a", "b")))
+    cluster = cluster_of(joined)
+    assert rate(cluster, "b/gpu3", "nvlink-r1") == (900e9, RateOrigin.PRODUCT)
+
+
+def test_a_host_in_two_domains_is_told_and_one_with_only_some_of_its_kind() -> None:
+    both = [domain("r1", "a", "b"), domain("r2", "b")]
+    joined = join([trays(), *both], Stated(gpu="GB200", hosts=("a", "b", "c")))
+    assert joined.conflicts == (
+        "1 (b) hosts are in NVLink domain r2 and in another, which is taken",
+    )
+    assert any("others that are inside alike are not" in text for text in joined.warnings)
+
+
+def test_many_names_that_become_one_are_numbered() -> None:
+    names = Names("host")
+    legal = names.all_of(f"A{'_' * k}" for k in range(5000))
+    assert len(set(legal.values())) == 5000
+    assert legal["A____"] == "a-5"
+
+
+def test_what_is_left_out_beyond_a_thousand_lines_is_counted() -> None:
+    told = replace(rail_fabric(), left_out=tuple(LeftOut(k + 1, "odd") for k in range(1500)))
+    left_out = join([inside(), told], H100).left_out
+    assert len(left_out) == 1001
+    assert left_out[-1].detail.startswith("and 500 more such lines")
 
 
 def test_what_importers_told_is_kept_with_its_file() -> None:

@@ -41,6 +41,7 @@ FULL = ClusterSpec(
                     port_effective_bytes_per_second=48e9,
                     port_origin=RateOrigin.READ,
                     port_source="400000 Mb/s",
+                    port_lanes=2,
                     port="port0",
                     card="card0",
                     slot="slot0",
