@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from service.api.schemas.topology_imports import TopologyImportFields, stated_of
 from service.api.topology_imports import MAX_IMPORT_FILES
+from service.core.topology.cluster import LinkKind
 
 CountRows = Callable[[], Awaitable[dict[str, int]]]
 
@@ -243,3 +246,10 @@ async def test_several_files_of_a_host_are_laid_over_each_other(client: httpx.As
     ports = {item["source"]: item["bandwidth_bytes_per_second"] for item in links["items"]}
     assert ports["gpu02/gpu1"] == pytest.approx(17 * 25e9)
     assert ports["gpu02/gpu0"] == pytest.approx(18 * 25e9)
+
+
+def test_a_rate_can_be_stated_for_every_kind_of_link() -> None:
+    stated = {f"{kind.value}_bytes_per_second" for kind in LinkKind}
+    assert stated <= set(TopologyImportFields.__struct_fields__)
+    fields = msgspec.convert(dict.fromkeys(stated, 2.0), TopologyImportFields)
+    assert stated_of(fields, ()).rates == dict.fromkeys(LinkKind, 2.0)

@@ -108,6 +108,9 @@ class TopologyImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fie
         Annotated[_Rate, Meta(description="Of one cable between two switches.", examples=[50e9])]
         | UnsetType
     ) = UNSET
+    other_bytes_per_second: (
+        Annotated[_Rate, Meta(description="Of a link of no other kind.")] | UnsetType
+    ) = UNSET
     dry_run: Annotated[bool, Meta(description="Read and check only; store nothing.")] = False
 
 
@@ -162,6 +165,7 @@ def stated_of(fields: TopologyImportFields, hosts: tuple[str, ...]) -> Stated:
         LinkKind.SOCKET: fields.socket_bytes_per_second,
         LinkKind.NETWORK: fields.network_bytes_per_second,
         LinkKind.FABRIC: fields.fabric_bytes_per_second,
+        LinkKind.OTHER: fields.other_bytes_per_second,
     }
     return Stated(
         hosts=hosts,
