@@ -185,15 +185,16 @@ class _Join:
         for title, inside in named.items():
             titles.pop(title, None)
             self._groups.append(HostGroup([title], inside))
+        stated = [host for host in self._stated.hosts if host not in named]
         if nameless is not None:
-            hosts = list(self._stated.hosts or titles) or [_DEFAULT_HOST]
+            hosts = stated or list(titles) or [_DEFAULT_HOST]
             self._groups.append(HostGroup(hosts, nameless))
             if not self._stated.hosts and len(hosts) > 1:
                 self._notes.assume(f"all {listed(hosts)} hosts are inside as the one in the files")
             for host in hosts:
                 titles.pop(host, None)
         # An inside that a file has stands before a design for the hosts that are stated.
-        meant = list(titles) if nameless is not None else list(self._stated.hosts or titles)
+        meant = list(titles) if nameless is not None else stated or list(titles)
         if self._stated.design is not None and meant:
             self._groups.append(HostGroup(meant, design=self._stated.design))
             for host in meant:
@@ -223,15 +224,18 @@ class _Join:
     ) -> None:
         """Hosts of which only adapters are known, and a fault for those without even these."""
         bare = [title for title in titles if title not in ends]
-        if bare and self._stated.hosts:
+        stated = set(self._stated.hosts)
+        others = [title for title in bare if stated and title not in stated]
+        needed = [title for title in bare if not stated or title in stated]
+        if others:
             self._notes.warn(
-                f"{listed(bare)} hosts that the request does not name are left out: nothing says"
+                f"{listed(others)} hosts that the request does not name are left out: nothing says"
                 " what is inside"
             )
-        elif bare and not self._notes.faults:
+        if needed and not self._notes.faults:
             detail = (
-                f"nothing says what is inside of {listed(bare)} hosts: give a file of one of them,"
-                " or a reference design"
+                f"nothing says what is inside of {listed(needed)} hosts: give a file of one of"
+                " them, or a reference design"
             )
             self._notes.refuse(FaultCode.MISSING_FIELD, ("design",), detail)
         like: dict[tuple[tuple[AdapterKey, Rate | None], ...], HostGroup] = {}

@@ -79,22 +79,29 @@ class _Bundle:
 def fabric_readings(readings: Sequence[Reading], notes: Notes) -> list[tuple[int, Reading]]:
     """The files whose switches are taken, by place.
 
-    A tree of names says less than cables do of the same fabric, and would double it.
+    A tree of names says less than cables do of the same fabric, and would double it; so would a
+    second tree over the same hosts.
     """
     given = [(file, reading) for file, reading in enumerate(readings) if _has_fabric(reading)]
-    cabled = [each for each in given if not each[1].tree_only]
-    if cabled and len(cabled) < len(given):
-        for file, reading in given:
-            if reading.tree_only:
-                first = min((switch.line for switch in reading.switches), default=1)
-                notes.leave_out(
-                    file,
-                    first,
-                    f"the tree of {reading.format} is not joined: file {cabled[0][0] + 1}"
-                    f" ({cabled[0][1].format}) has the cables",
-                )
-        return cabled
-    return given
+    taken = [each for each in given if not each[1].tree_only]
+    under: dict[str, int] = {}
+    for file, reading in given:
+        if not reading.tree_only:
+            continue
+        hosts = [each.host for each in reading.attached if each.switch is not None]
+        other = taken[0][0] if taken and not taken[0][1].tree_only else None
+        other = next((under[host] for host in hosts if host in under), other)
+        if other is None or not reading.switches:
+            taken.append((file, reading))
+            under |= dict.fromkeys(hosts, file)
+            continue
+        notes.leave_out(
+            file,
+            min(switch.line for switch in reading.switches),
+            f"the tree of {reading.format} is not joined: file {other + 1}"
+            f" ({readings[other].format}) says what its hosts are joined to",
+        )
+    return sorted(taken, key=lambda each: each[0])
 
 
 def _has_fabric(reading: Reading) -> bool:

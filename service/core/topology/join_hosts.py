@@ -107,7 +107,8 @@ class HostGroup:
                     how["name" if by_name else "GUID"] += 1
                 elif key is not None:
                     unknown.setdefault(host, []).append(key)
-        if how:
+        # Of hosts that are known by nothing else the adapters are all there is.
+        if how and self.inside is not None and self.inside.files:
             told = " and ".join(f"{count} by {word}" for word, count in how.items())
             notes.join(f"adapters of {listed(self.hosts)} hosts are found in their inside: {told}")
         free = [nic for nic in self.ports if nic not in used]

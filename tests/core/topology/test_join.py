@@ -140,6 +140,20 @@ def test_hosts_with_names_in_the_file_are_themselves() -> None:
     assert [(spec.name, len(spec.devices)) for spec in joined.spec.hosts] == [("a", 7), ("b", 10)]
 
 
+def test_hosts_with_names_in_a_file_are_not_also_those_without() -> None:
+    joined = join(
+        [inside(host("a")), inside(host(gpus=3), format_="hwloc_xml")], stated(hosts=("a", "b"))
+    )
+    assert [(spec.name, len(spec.devices)) for spec in joined.spec.hosts] == [("a", 7), ("b", 10)]
+
+
+def test_hosts_that_are_stated_and_nothing_is_known_of_are_refused() -> None:
+    names = tree(("a", "s0"), ("b", "s0"))
+    assert refusals(lambda: join([names], Stated(hosts=("a",)))) == [
+        (FaultCode.MISSING_FIELD, ("design",))
+    ]
+
+
 def test_a_design_is_that_of_the_hosts_that_are_stated() -> None:
     names = tree(("a", "s0"), ("b", "s0"), ("c", "s0"))
     joined = join([names], Stated(design="p4d", hosts=("a", "c")))
@@ -402,6 +416,16 @@ def test_cables_stand_before_a_tree_of_names() -> None:
     joined = join([inside(), rail_fabric(), names], H100)
     assert [switch.name for switch in joined.spec.switches] == ["l0", "l1", "s0"]
     assert any("is not joined: file 2 (ibnetdiscover)" in item.detail for item in joined.left_out)
+    # Of two trees over the same hosts one is taken, and of trees over others both are.
+    trees = [tree(("a", "s0")), tree(("b", "s1")), tree(("a", "t0"), ("b", "t0"))]
+    joined = join(trees, Stated(design="p4d"))
+    assert [switch.name for switch in joined.spec.switches] == ["s0", "s1"]
+    assert [item.file for item in joined.left_out] == [2]
+
+
+def test_hosts_that_only_a_tree_names_are_told_beside_cables() -> None:
+    names = tree(("node0", "s0"), ("node9", "s0"))
+    joined = join([inside(), rail_fabric(), names], H100)
     assert (
         "file 2 (ibnetdiscover) does not name 1 (node9) hosts that others name" in joined.warnings
     )
