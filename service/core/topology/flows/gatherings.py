@@ -34,7 +34,7 @@ __all__ = ["MAX_SEPARATE_SIZE", "any_gathering", "pinned_gathering"]
 BoolArray = npt.NDArray[np.bool_]
 
 # Arcs of the linear programs of one collective together, each of which is one flow.
-MAX_SEPARATE_SIZE = 150_000
+MAX_SEPARATE_SIZE = 100_000
 
 _Pairs = tuple[tuple[int, int], ...]
 
