@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request, Response
 
+from service.app.apart import USUAL, run_apart
 from service.app.idempotency import Answer, KeyedRequest, Record, answer_once
 from service.app.services import Services
 from service.web import problem_types
@@ -57,14 +58,15 @@ async def respond_once(
 
     Raises `Problem` (400) when the header is no key, and what `answer_once` raises.
     """
-    made, is_replayed = await answer_once(services, _keyed(request, content), create, answer)
+    keyed = await _keyed(request, content)
+    made, is_replayed = await answer_once(services, keyed, create, answer)
     headers = {**made.headers, REPLAYED_HEADER: "true"} if is_replayed else dict(made.headers)
     return Response(
         made.body, status_code=made.status_code, media_type="application/json", headers=headers
     )
 
 
-def _keyed(request: Request[Any, Any, Any], content: Any) -> KeyedRequest | None:
+async def _keyed(request: Request[Any, Any, Any], content: Any) -> KeyedRequest | None:
     given = request.headers.getall(KEY_HEADER, [])
     if not given:
         return None
@@ -74,5 +76,9 @@ def _keyed(request: Request[Any, Any, Any], content: Any) -> KeyedRequest | None
         raise Problem(problem_types.INVALID_PARAMETERS, detail, [error])
     # No method and no path holds a line feed.
     asked = f"{request.method}\n{request.scope['path']}\n".encode()
-    asked += msgspec.json.encode(content, order="sorted")
-    return KeyedRequest(given[0], hashlib.sha256(asked).digest())
+    size = USUAL if request.content_length is None else request.content_length
+    return KeyedRequest(given[0], await run_apart(size, _digest, asked, content))
+
+
+def _digest(asked: bytes, content: Any) -> bytes:
+    return hashlib.sha256(asked + msgspec.json.encode(content, order="sorted")).digest()
