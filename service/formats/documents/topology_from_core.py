@@ -18,10 +18,14 @@ MAX_ENTRIES = 200_000
 def from_core(cluster: spec.ClusterSpec) -> TopologyDocument:
     """The document that means `cluster`, with its hosts, switches and links written out.
 
-    What has its default value is not written. `cluster` has no fabric: what is made from a few
-    numbers has a document already. Raises `InvalidInput` when the document would be larger than
-    one may be, or would hold a name, number or text that documents don't.
+    What has its default value is not written. Raises `InvalidInput` for a cluster with a fabric, a
+    device network or edits (what is made from a few numbers has a document already), when the
+    document would be larger than one may be, or would hold a name, number or text that documents
+    don't.
     """
+    if cluster.fabric is not None or cluster.device_network is not None or cluster.edits:
+        detail = "only hosts, switches and links are written out"
+        raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, (), detail)])
     entries = len(cluster.links) + sum(len(h.devices) + len(h.links) for h in cluster.hosts)
     if entries > MAX_ENTRIES:
         detail = (

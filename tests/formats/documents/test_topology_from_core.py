@@ -1,5 +1,8 @@
 """Topology documents written from the core, and read back."""
 
+from dataclasses import replace
+from functools import partial
+
 import msgspec
 
 from service.core.errors import FaultCode
@@ -8,9 +11,12 @@ from service.core.topology.spec import (
     ClusterSpec,
     DeviceSpec,
     Duplex,
+    FailedHost,
     HostSpec,
     LinkSpec,
     MeasuredRate,
+    NvlinkDomain,
+    RailOptimised,
     ReverseSpec,
     SwitchSpec,
 )
@@ -98,6 +104,15 @@ def test_what_has_its_default_is_not_written() -> None:
             "bandwidth_bytes_per_second": 50e9,
         }
     ]
+
+
+def test_what_is_made_from_a_few_numbers_is_not_written_out() -> None:
+    for made in (
+        replace(FULL, fabric=RailOptimised()),
+        replace(FULL, device_network=NvlinkDomain()),
+        replace(FULL, edits=(FailedHost("a0"),)),
+    ):
+        assert refusals(partial(from_core, made)) == [(FaultCode.NOT_SUPPORTED, ())]
 
 
 def test_what_no_document_may_hold_is_refused() -> None:
