@@ -191,6 +191,10 @@ async def test_zb_auto_keeps_its_limit_and_says_what_it_was_made_for(
         times.append(answer["iteration_seconds"])
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
+    asked = plan("zb_auto", transfer_mode="blocking")
+    answer = (await client.post("/v1/estimates", json={"plan": asked})).json()
+    (said,) = [a for a in answer["assumptions"] if a["code"] == "order_for_times"]
+    assert "as if no transfer held its sender" in said["detail"]
     # Two activations on two ranks are the default, but another plan, so another digest.
     usual = (await client.post("/v1/estimates", json={"plan": plan("zb_auto")})).json()
     assert usual["iteration_seconds"] == times[1]

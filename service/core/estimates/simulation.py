@@ -121,12 +121,15 @@ def plan_program(resolved: ResolvedPlan) -> Program:
     times, both_ways = _stage_times(resolved), _both_ways(resolved)
     costs = order_costs(edges, times, both_ways, activation_deltas(resolved))
     best = _build(resolved, costs)
-    if costs is None or resolved.sizes.count == 1:
+    blocking = resolved.transfer_mode is TransferMode.BLOCKING
+    if costs is None or not (blocking or resolved.sizes.count > 1):
         return best
-    # Where microbatches differ that order was made for their means. It is held against those by
-    # hand with the times themselves; whatever the mode, transfers are alone on their links.
+    # That order was made for the means of microbatches that differ, and as if no send held its
+    # rank. It is held against those by hand with the times themselves, and with such sends; on
+    # links transfers are alone here.
     programs = [best, *(_build(resolved, replace(costs, taken=i)) for i in range(len(BY_HAND)))]
-    transfers = Transfers(TransferMode.LATENCY, *both_ways)
+    mode = TransferMode.BLOCKING if blocking else TransferMode.LATENCY
+    transfers = Transfers(mode, *both_ways)
     makespans = [
         int(transfers.run(program, operation_durations(program, times)).makespan)
         for program in programs

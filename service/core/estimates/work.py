@@ -65,8 +65,8 @@ _LINK_RUN_COST = 2
 # operations, so about four times; four of its passes cost about as much as a run with its share of
 # all that is read off it. So a pass counts once.
 
-# Where microbatches differ it is held against those that are made by hand: three programs more,
-# each of which costs about as much to assemble as four runs.
+# Where microbatches differ, or sends hold their ranks, it is held against those that are made by
+# hand: three programs more, each of which costs about as much to assemble as four runs.
 _HANDMADE_RUNS = 12
 
 # A number that a plan lists by microbatch is read and sorted into its size class, and where bytes
@@ -263,7 +263,9 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
     if period is not None and stages * period * kinds <= MOST_PERIODIC_OPERATIONS:
         lead = _STEADY_LEADS * family.lead * degrees.pipeline * shape.chunks_per_rank
         steady = lead * family.directions + _STEADY_PERIODS * period
-    tried = family.passes + _HANDMADE_RUNS * bool(family.follows_costs and listed)
+    blocking = plan.schedule.transfer_mode is TransferMode.BLOCKING
+    held_against = family.follows_costs and (listed or blocking)
+    tried = family.passes + _HANDMADE_RUNS * bool(held_against)
     replicas = degrees.tensor * degrees.context * degrees.data
     pairs = (stages - 1) * family.directions * replicas
     link_runs = _LINK_RUN_COST * (_LINK_RUNS + replays) if _queues(plan) else 0

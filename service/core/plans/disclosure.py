@@ -74,7 +74,7 @@ def assumptions_of(
             unfitting = profile.unfitting(layer.name for layer in model.layers)
             if unfitting:
                 said.append(statements.unfitting_patterns(unfitting))
-    said += _schedule_assumptions(plan, sizes, stages, boundaries)
+    said += _schedule_assumptions(plan, mode, sizes, stages, boundaries)
     said += _transfer_assumptions(plan, _once(boundaries), counts)
     said += _mode_assumptions(mode, _once(boundaries))
     if idle:
@@ -93,6 +93,7 @@ def _once(boundaries: tuple[Boundary, ...]) -> tuple[Boundary, ...]:
 
 def _schedule_assumptions(
     plan: Plan,
+    mode: TransferMode,
     sizes: SizeClasses,
     stages: tuple[ResolvedStage, ...],
     boundaries: tuple[Boundary, ...],
@@ -107,7 +108,7 @@ def _schedule_assumptions(
         limit = plan.schedule.memory_limit_activations or plan.degrees.pipeline
         sized = all(stage.activation_bytes is not None for stage in stages)
         alike = sizes.count == 1
-        said.append(statements.order_for_times(limit, bytes_known=sized, alike=alike))
+        said.append(statements.order_for_times(limit, bytes_known=sized, alike=alike, mode=mode))
     any_chunks = family.chunks is None and not family.takes_order
     if any_chunks and plan.schedule.chunks_per_rank == 1:
         longer = family.name == "interleaved_1f1b" and plan.degrees.pipeline > 1

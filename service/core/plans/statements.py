@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from service.core.amounts import Amount, largest, smallest
 from service.core.plans.plan import Statement
+from service.core.schedules.transfers import TransferMode
 
 __all__ = [
     "BACKWARD_IGNORED",
@@ -301,7 +302,7 @@ def one_for_all_lengths(fields: Sequence[str]) -> Statement:
     )
 
 
-def order_for_times(limit: int, *, bytes_known: bool, alike: bool) -> Statement:
+def order_for_times(limit: int, *, bytes_known: bool, alike: bool, mode: TransferMode) -> Statement:
     """Assumption: the order was made for the plan's own numbers, within a limit of memory."""
     what = "the most bytes that one microbatch keeps there" if bytes_known else "counted one by one"
     most = counted(limit, "activation", "activations")
@@ -311,9 +312,16 @@ def order_for_times(limit: int, *, bytes_known: bool, alike: bool) -> Statement:
             "the means of stage times and transfers over the microbatches and for the largest "
             "activations, so another order may be quicker for these microbatches"
         )
+    transfers_taken = {
+        TransferMode.LATENCY: "",
+        TransferMode.BLOCKING: ", as if no transfer held its sender, and held against zb_h1, zb_h2 "
+        "and 1f1b with senders held; other numbers of microbatches keep what was chosen",
+        TransferMode.LINK: ", as if no transfer queued on links, so one by hand may be quicker",
+    }[mode]
     return Statement(
         "order_for_times",
-        f"the order was chosen for {made_for}; a rank keeps at most {most} of its stage ({what}). "
+        f"the order was chosen for {made_for}{transfers_taken}; a rank keeps at most {most} of its "
+        f"stage ({what}). "
         "Replays, sensitivities and gains keep this order",
     )
 
