@@ -105,7 +105,16 @@ class TopologyImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fie
         | UnsetType
     ) = UNSET
     fabric_bytes_per_second: (
-        Annotated[_Rate, Meta(description="Of one cable between two switches.", examples=[50e9])]
+        Annotated[
+            _Rate,
+            Meta(
+                description=(
+                    "Of one cable between two switches; of all of them together in a tree of"
+                    " names, which counts no cables."
+                ),
+                examples=[50e9],
+            ),
+        ]
         | UnsetType
     ) = UNSET
     other_bytes_per_second: (

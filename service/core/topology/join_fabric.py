@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.join_names import Names
@@ -14,6 +14,7 @@ from service.core.topology.spec import LinkSpec, SwitchSpec
 __all__ = ["HostEnd", "HostFinder", "JoinedFabric", "fabric_readings", "join_fabric"]
 
 _KINDS = {0: VertexKind.LEAF, 1: VertexKind.SPINE, 2: VertexKind.CORE}
+_STATED_OF_TREE = "stated for all cables between two switches of the tree"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,8 @@ class _Fabric:
         self._rails: dict[str, set[int]] = {}
         self._lost: dict[str, None] = {}
         self._doubled = 0
+        self._attached = 0
+        self._stated_uplinks = 0
 
     def take_switches(self, readings: Sequence[tuple[int, Reading]]) -> None:
         """Give every switch a name; one GUID in two files is one switch."""
@@ -225,6 +228,10 @@ class _Fabric:
             self._uplinks[one, other] = cable.latency_seconds
             return
         rate = self._sources.of_cable(LinkKind.FABRIC, cable.rate, None, f"{one} to {other}")
+        if is_bare and rate is not None:
+            # The tree counts no cables, so what is stated can only be of all of them.
+            rate = replace(rate, source=_STATED_OF_TREE)
+            self._stated_uplinks += 1
         self._add(one, other, LinkKind.FABRIC, rate, cable.latency_seconds)
 
     def attach(self, file: int, host: str, switch: str) -> None:
@@ -237,6 +244,7 @@ class _Fabric:
             what = f"{nic.device} to {name}"
             rate = self._sources.of_cable(LinkKind.NETWORK, None, nic.port_rate, what)
             self._add(nic.device, name, LinkKind.NETWORK, rate, None)
+            self._attached += 1
 
     def _add(
         self, one: str, other: str, kind: LinkKind, rate: Rate | None, latency: float | None
@@ -249,6 +257,7 @@ class _Fabric:
     def finish(self) -> JoinedFabric:
         """The fabric, when every file has been added."""
         self._widen_uplinks()
+        self._tell_what_trees_leave_open()
         if self._lost:
             self._notes.warn(
                 f"cables of {listed(self._lost)} adapters are left out: no host is known for them"
@@ -263,6 +272,19 @@ class _Fabric:
         )
         links = tuple(bundle.link(*key) for key, bundle in self._bundles.items())
         return JoinedFabric(switches, links)
+
+    def _tell_what_trees_leave_open(self) -> None:
+        if self._attached:
+            self._notes.assume(
+                "all NICs of a host are joined to the one switch that a tree of names has it below,"
+                " by one cable each: it names neither adapters nor rails"
+            )
+        if self._stated_uplinks:
+            self._notes.assume(
+                "the rate that is stated for fabric links is that of all cables together between"
+                " two switches of a tree of names, which counts none; without it they are as wide"
+                " as all NICs below them"
+            )
 
     def _widen_uplinks(self) -> None:
         """Give the links of a tree what its switches have below them: nothing in it is narrower.

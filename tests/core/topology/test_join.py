@@ -401,8 +401,30 @@ def test_a_tree_is_as_wide_as_what_is_below() -> None:
     assert rate(cluster, "s0", "top") == (8 * 12.5e9, RateOrigin.ASSUMED)
     assert rate(cluster, "s1", "top") == (4 * 12.5e9, RateOrigin.ASSUMED)
     assert any("as wide as all NICs below" in sentence for sentence in joined.assumptions)
+
+
+def test_a_rate_that_is_stated_for_a_tree_is_of_all_cables_together() -> None:
+    names = tree(("a", "s0"), ("b", "s0"), ("c", "s1"), above=(("s0", "top"), ("s1", "top")))
     told = join([names], Stated(design="p4d", rates={LinkKind.FABRIC: 1e9}))
-    assert rate(cluster_of(told), "s0", "top") == (1e9, RateOrigin.STATED)
+    cluster = cluster_of(told)
+    assert rate(cluster, "s0", "top") == (1e9, RateOrigin.STATED)
+    assert cluster.links["s0", "top"].bandwidth_source == (
+        "stated for all cables between two switches of the tree"
+    )
+    assert any("of all cables together" in sentence for sentence in told.assumptions)
+    # Cables that are counted have the stated rate each, and nothing is said of trees.
+    counted = join([inside(), rail_fabric(rate=None)], stated(rates={LinkKind.FABRIC: 40e9}))
+    assert rate(cluster_of(counted), "l0", "s0") == (80e9, RateOrigin.STATED)
+    assert not any("tree of names" in sentence for sentence in counted.assumptions)
+
+
+def test_a_tree_says_nothing_of_rails() -> None:
+    joined = join([tree(("a", "s0"))], Stated(design="p4d"))
+    links = cluster_of(joined).links
+    assert {ends for ends in links if ends[1] == "s0"} == {(f"a/nic{n}", "s0") for n in range(4)}
+    assert any("neither adapters nor rails" in sentence for sentence in joined.assumptions)
+    alone = join([inside()], H100)
+    assert not any("rails" in sentence for sentence in alone.assumptions)
 
 
 def test_switches_above_each_other_end() -> None:
