@@ -63,12 +63,12 @@ def flow_gaps(found: FlowFindings, uses: Uses | None) -> Iterator[StatementOut]:
     if found.bounds.unreachable:
         detail = "pairs that no route joins: what they should move is part of no number"
         yield StatementOut(code="unreachable", detail=detail)
-    elif found.bounds.method is Method.CUTS:
+    if found.bounds.method is Method.CUTS and (found.bounds.bounds or not found.bounds.unreachable):
         yield StatementOut(
             code="concurrent_flow",
             detail="the program of the concurrent flow would be too large, or its paths too many: "
-            "only ports and cuts were looked at, so better bounds may exist, and a pair without a "
-            "route would not be noticed",
+            "only ports and cuts were looked at, so better bounds may exist, and a pair that links "
+            "join by no allowed route would not be noticed",
         )
     if found.prediction is None and len(found.demand.vertices):
         yield StatementOut(

@@ -11,6 +11,7 @@ from service.core.topology.flows.collapse import Collapse
 from service.core.topology.flows.demands import Exchange, Messages
 from service.core.topology.flows.linear_program import LpSolution
 from service.core.topology.flows.ordering import ordered
+from service.core.topology.flows.parts import lost_between_parts, lost_in_collective
 from service.core.topology.flows.pinned import pinned_bounds, pinned_loads, pinned_routes
 from service.core.topology.flows.problems import (
     Problem,
@@ -53,7 +54,7 @@ def pinned_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
     """Each message keeps to its pinned path."""
     network = study.network
     if not paths_are_found(study, messages):
-        return FlowBounds(tuple(ordered(study, messages)), Method.CUTS)
+        return _cuts_of_messages(study, messages)
     routes = pinned_routes(network, study.finder, messages)
     loads = pinned_loads(network, routes)
     floors = [Fraction(path.latency_floor_seconds) for path in routes.paths]
@@ -70,7 +71,7 @@ def pinned_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
     """Each pair's block keeps to its pinned path; for too many pairs, ports and cuts alone."""
     messages = each_to_each(study, exchange.vertices, exchange.pair_bytes)
     if messages is None:
-        return FlowBounds(tuple(ordered(study, exchange)), Method.CUTS)
+        return _cuts_of_exchange(study, exchange)
     found = pinned_messages(study, messages)
     return _incomplete(found.method, found.unreachable) if found.unreachable else found
 
@@ -100,12 +101,10 @@ def any_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
         of_source[target] = of_source.get(target, Fraction(0)) + amount
     problem = _whole(study, shares)
     if problem is None:
-        return FlowBounds(tuple(ordered(study, messages)), Method.CUTS)
+        return _cuts_of_messages(study, messages)
     lost = _lost(problem, shares)
     if lost:
-        apart = set(lost)
-        kept = zip(ends, messages.amounts, strict=True)
-        messages = Messages.of((*pair, amount) for pair, amount in kept if pair not in apart)
+        messages = _without(messages, lost)
     return _together(study, messages, problem, Method.LINEAR_PROGRAM, lost)
 
 
@@ -119,14 +118,14 @@ def any_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
         devices = exchange.vertices.tolist()
         if len(devices) * (len(devices) - 1) > MAX_JOINT_SIZE:
             # Each pair takes an arc at least.
-            return FlowBounds(tuple(ordered(study, exchange)), Method.CUTS)
+            return _cuts_of_exchange(study, exchange)
         shares = {
             root: {other: exchange.pair_bytes for other in devices if other != root}
             for root in devices
         }
         whole_problem = _whole(study, shares)
         if whole_problem is None:
-            return FlowBounds(tuple(ordered(study, exchange)), Method.CUTS)
+            return _cuts_of_exchange(study, exchange)
         found, method = whole_problem, Method.LINEAR_PROGRAM
     lost = _lost(found, shares)
     if lost:
@@ -183,6 +182,29 @@ def _lost(problem: Problem, shares: _Shares) -> tuple[tuple[int, int], ...]:
         for (source, of_source), commodity in sources
         for place in commodity.unreached
     )
+
+
+def _without(messages: Messages, lost: tuple[tuple[int, int], ...]) -> Messages:
+    """The messages that are not between the pairs of `lost`."""
+    apart = set(lost)
+    kept = zip(messages.sources.tolist(), messages.targets.tolist(), messages.amounts, strict=True)
+    return Messages.of(each for each in kept if each[:2] not in apart)
+
+
+def _cuts_of_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
+    """Ports and cuts of the messages that can arrive at all, where routes are too much work."""
+    pairs = zip(messages.sources.tolist(), messages.targets.tolist(), strict=True)
+    lost = lost_between_parts(study.network, pairs)
+    kept = _without(messages, lost)
+    return FlowBounds(tuple(ordered(study, kept)), Method.CUTS, unreachable=lost)
+
+
+def _cuts_of_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
+    """Ports and cuts of an all-to-all that can be completed, where routes are too much work."""
+    lost = lost_in_collective(study.network, exchange.vertices)
+    if lost:
+        return _incomplete(Method.CUTS, lost)
+    return FlowBounds(tuple(ordered(study, exchange)), Method.CUTS)
 
 
 def _incomplete(method: Method, lost: tuple[tuple[int, int], ...]) -> FlowBounds:

@@ -17,6 +17,7 @@ from service.core.topology.flows.cuts import partition_bound, port_family
 from service.core.topology.flows.demands import CollectiveKind, Gathering
 from service.core.topology.flows.exchanges import each_to_each
 from service.core.topology.flows.ordering import ordered
+from service.core.topology.flows.parts import lost_in_collective
 from service.core.topology.flows.pinned import pinned_routes
 from service.core.topology.flows.problems import (
     Problem,
@@ -87,6 +88,10 @@ def _bounds(
 ) -> FlowBounds:
     """The greatest bounds of all the problems, each of which is solved by itself."""
     network = study.network
+    if problems is None:
+        lost = lost_in_collective(network, gathering.vertices)
+        if lost:
+            return FlowBounds((), Method.CUTS, unreachable=lost)
     links: list[FlowBound | None] = []
     flows: list[FlowBound | None] = []
     floor = Fraction(0)

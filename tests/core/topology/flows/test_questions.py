@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.core.topology.cluster import Cluster, LinkKind
-from service.core.topology.flows import exchanges, fair_sharing
+from service.core.topology.flows import exchanges, fair_sharing, gatherings
 from service.core.topology.flows.bounds import FlowRouting
 from service.core.topology.flows.demands import CollectiveKind
 from service.core.topology.flows.prediction import PredictionMethod
@@ -122,6 +122,50 @@ def test_paths_that_are_too_far_to_search_have_cuts(monkeypatch: pytest.MonkeyPa
     # Out of the host by two NICs.
     assert found.bounds.seconds == pytest.approx(1 / 100)
     assert found.prediction is None
+
+
+def two_apart() -> Cluster:
+    """Two hosts of two devices each and nothing between them."""
+    names = [f"h{host}/gpu{gpu}" for host in range(2) for gpu in range(2)]
+    return cluster_of(names, [(names[0], names[1], 10e9), (names[2], names[3], 10e9)])
+
+
+@pytest.mark.parametrize("routing", FlowRouting)
+@pytest.mark.parametrize("kind", CollectiveKind)
+def test_hosts_that_nothing_joins_are_noticed_at_any_size(
+    monkeypatch: pytest.MonkeyPatch, kind: CollectiveKind, routing: FlowRouting
+) -> None:
+    small = asked(two_apart(), kind, routing)
+    monkeypatch.setattr(exchanges, "MAX_PINNED_PAIRS", 11)
+    monkeypatch.setattr(exchanges, "MAX_JOINT_SIZE", 2)
+    monkeypatch.setattr(exchanges, "MAX_SYMMETRIC_SIZE", 2)
+    monkeypatch.setattr(gatherings, "MAX_SEPARATE_SIZE", 2)
+    large = asked(two_apart(), kind, routing)
+    for found in (small, large):
+        assert not found.bounds.bounds
+        assert found.bounds.unreachable
+    names = large.study.network.names
+    lost = {(names[one], names[other]) for one, other in large.bounds.unreachable}
+    assert lost <= {
+        pair
+        for one in ("h0/gpu0", "h0/gpu1")
+        for other in ("h1/gpu0", "h1/gpu1")
+        for pair in ((one, other), (other, one))
+    }
+
+
+@pytest.mark.parametrize("routing", FlowRouting)
+def test_messages_that_cannot_arrive_are_no_part_of_cuts(
+    monkeypatch: pytest.MonkeyPatch, routing: FlowRouting
+) -> None:
+    monkeypatch.setattr(exchanges, "MAX_LINKS_SEARCHED", 0)
+    monkeypatch.setattr(exchanges, "MAX_JOINT_SIZE", 0)
+    flows = (Flow("h0/gpu0", "h1/gpu0", 10**12), Flow("h0/gpu0", "h0/gpu1", 10**9))
+    found = answer_flows(two_apart(), FlowQuestion(flows=flows, routing=routing))
+    number = found.study.network.number
+    assert found.bounds.method is Method.CUTS
+    assert found.bounds.unreachable == ((number["h0/gpu0"], number["h1/gpu0"]),)
+    assert found.bounds.seconds == pytest.approx(0.1)
 
 
 def test_a_program_that_is_too_large_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
