@@ -8,11 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from re import compile as compile_expression
 
+from service.core.errors import FaultCode
 from service.formats.pasted_text import Findings, lines_of, shown
 
-__all__ = ["SlurmRecord", "first_keys", "slurm_records"]
+__all__ = ["MAX_RECORDS", "SlurmRecord", "first_keys", "slurm_records"]
 
 _PAIR = compile_expression(r"([A-Za-z][A-Za-z0-9_]*)\s*=\s*(?:\"([^\"]*)\"|([^\s\"]+))(?=\s|$)")
+
+# Each line is a switch, a block or a ring; a topology has room for a fraction of these.
+MAX_RECORDS = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,16 @@ def slurm_records(
 
     `keys` gives, for each key that begins a record, the keys that may follow it, as Slurm writes
     them.
-    Lines that are none, and keys that are unknown or given twice, are refused and not given out.
+    Lines that are none, and keys that are unknown or given twice, are refused and not given out;
+    so is all that comes after `MAX_RECORDS` lines.
     """
     followers = {first.lower(): {key.lower() for key in rest} for first, rest in keys.items()}
     spelled = {first.lower(): rest for first, rest in keys.items()}
-    for line, text in _joined(content, findings):
+    for count, (line, text) in enumerate(_joined(content, findings)):
+        if count == MAX_RECORDS:
+            detail = f"is beyond the {MAX_RECORDS} lines that are read"
+            findings.refuse(line, detail, FaultCode.OUT_OF_RANGE)
+            return
         pairs, rest = _pairs(text)
         if rest or not pairs:
             findings.refuse(line, f"is no list of Key=value: {shown(rest or text)}")

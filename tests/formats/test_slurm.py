@@ -13,6 +13,7 @@ from service.formats.scontrol_topology import (
     read_scontrol_topology,
 )
 from service.formats.slurm_conf import looks_like_slurm_conf, read_slurm_conf
+from service.formats.slurm_records import MAX_RECORDS
 from service.formats.slurm_yaml import looks_like_slurm_yaml, read_slurm_yaml
 from tests.core.refusals import refusal_text, refusals
 from tests.formats.damage import lines_without_effect, read_damaged
@@ -78,6 +79,14 @@ def test_a_tree_with_a_part_that_stands_apart() -> None:
     assert found.tree_only
     assert any("3 switches have none above (root, apart, spare)" in note for note in found.notes)
     assert any("1 switches have nothing below them (spare)" in note for note in found.notes)
+
+
+def test_lines_beyond_what_is_read_end_the_reading() -> None:
+    lines = [f"SwitchName=s{number}" for number in range(MAX_RECORDS)]
+    beyond = "\n".join([*lines, "# a comment is no record", "SwitchName=a", "what is this"])
+    faults = refusals(lambda: read_slurm_conf(beyond.encode()))
+    assert faults == [(FaultCode.OUT_OF_RANGE, ("line", MAX_RECORDS + 2))]
+    assert len(read_slurm_conf("\n".join(lines).encode()).switches) == MAX_RECORDS
 
 
 def test_link_speed_is_never_a_rate() -> None:
