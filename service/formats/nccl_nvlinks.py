@@ -82,7 +82,7 @@ def nvlinks_of(
         for child in element.children:
             if child.name not in {"nvlink", "xgmi", "c2c"}:
                 findings.leave_out(child.line, f"<{child.name[:40]}> is not read")
-    rate_of = {gpu.name: _rate(findings, element) for gpu, element in gpus}
+    rate_of = {gpu.name: _rate(element) for gpu, element in gpus}
     line_of = {gpu.name: gpu.line for gpu, _ in gpus}
     fabric.links += _private_links(findings, fabric, private, rate_of)
     if switched:
@@ -135,16 +135,12 @@ def _link(
     )
 
 
-def _rate(findings: Findings, element: Element) -> LinkGeneration | None:
+def _rate(element: Element) -> LinkGeneration | None:
     """By compute capability; on AMD `sm` counts compute units, and `gcn` is the architecture."""
     architecture = element.attributes.get("gcn")
     if architecture is not None:
-        found = generation_of_gcn(architecture)
-    else:
-        found = generation_of_sm(whole(element.attributes.get("sm", "")) or 0)
-    if found is not None and found.assumed:
-        findings.assume(found.source)
-    return found
+        return generation_of_gcn(architecture)
+    return generation_of_sm(whole(element.attributes.get("sm", "")) or 0)
 
 
 def _count(findings: Findings, link: Element) -> int:

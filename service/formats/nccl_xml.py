@@ -142,6 +142,13 @@ class _Host:
         at = {gpu.pci_address: gpu for gpu, _ in self._gpus if gpu.pci_address}
         fabric = nvlinks_of(self._findings, self._gpus, at, self._cpu_of)
         switches = [fabric.switch] if fabric.switch is not None else []
+        if len(self._gpus) > 1 and not self._gpu_names and not fabric.links:
+            self._findings.assume(
+                "GPUs are joined by PCIe alone unless another file says more: this one has no <gpu>"
+                " elements, as those for virtual machines, and so tells of no NVLink; where there"
+                " is one, what is computed between the GPUs of a host bounds nothing (`nvidia-smi"
+                " topo -m` tells of it)"
+            )
         gpus = [replace(gpu, nvlinks=fabric.count_of.get(gpu.name)) for gpu, _ in self._gpus]
         return FoundHost(
             name=name,

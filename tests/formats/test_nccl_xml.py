@@ -136,6 +136,29 @@ def test_a_stub_is_read_by_classes() -> None:
     assert "neither an accelerator" in notes(STUB)[8]
 
 
+def test_a_stub_does_not_say_that_there_is_no_nvlink() -> None:
+    (sentence,) = read_nccl_xml(STUB).assumptions
+    assert "joined by PCIe alone unless another file says more" in sentence
+    one_gpu = b"\n".join(
+        line for line in STUB.splitlines() if b"0x030200" not in line or b"0001:00:00.0" in line
+    )
+    assert not read_nccl_xml(one_gpu).assumptions
+    # A dump lists what there is, so without a link there is none.
+    dump = b"\n".join(line for line in XGMI.splitlines() if b"<xgmi" not in line)
+    assert not links(dump, LinkKind.NVLINK)
+    for content in (NVSWITCH, XGMI, dump):
+        assert not any("PCIe alone" in each for each in read_nccl_xml(content).assumptions)
+
+
+def test_a_rate_that_no_link_has_is_not_assumed() -> None:
+    vega = XGMI.replace(b'"gfx90a"', b'"906"').replace(b'"910"', b'"906"')
+    (rate,) = {link.rate for link in links(vega, LinkKind.NVLINK).values() if link.lanes == 4}
+    assert rate is not None
+    assert (rate.bytes_per_second, rate.origin) == (4 * 46e9, RateOrigin.ASSUMED)
+    without = b"\n".join(line for line in vega.splitlines() if b"<xgmi" not in line)
+    assert not any("46 GB/s" in each for each in read_nccl_xml(without).assumptions)
+
+
 def test_a_bridge_that_stands_twice_is_one_switch() -> None:
     below = {one for one, switch in links(STUB, LinkKind.PCIE) if switch == "pcie1"}
     assert below == {"nic1", "nic2", "gpu2"}
