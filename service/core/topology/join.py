@@ -120,6 +120,7 @@ class _Join:
         )
         hosts = tuple(self._spec(group, sources) for group in self._groups)
         self._tell_lonely_hosts(fabric.links)
+        self._tell_unplugged_ports(fabric.links)
         self._tell_assumed_rates((*fabric.links, *(link for host in hosts for link in host.links)))
         sources.refuse_missing()
         notes.raise_faults()
@@ -370,6 +371,21 @@ class _Join:
         ]
         if lonely:
             self._notes.warn(f"{listed(lonely)} hosts have no NIC")
+
+    def _tell_unplugged_ports(self, links: Sequence[LinkSpec]) -> None:
+        """Hosts that a fabric joins by fewer ports than their inside has, by how many."""
+        ends = {end for link in links for end in (link.source, link.target)}
+        some: dict[tuple[int, int], list[str]] = {}
+        for group in self._groups:
+            for host in group.hosts:
+                plugged = sum(f"{self._legal[host]}/{port}" in ends for port in group.ports)
+                if 0 < plugged < len(group.ports):
+                    some.setdefault((plugged, len(group.ports)), []).append(host)
+        for (plugged, ports), hosts in some.items():
+            self._notes.warn(
+                f"{listed(hosts)} hosts are joined by {plugged} of the {ports} ports of their"
+                " NICs: no file has a cable at the others"
+            )
 
 
 def _ends_by_host(readings: Iterator[Reading]) -> dict[str, dict[CableEnd, Rate | None]]:

@@ -108,10 +108,13 @@ def test_an_adapter_that_some_host_lacks_leaves_a_gap_there() -> None:
     fabric = rail_fabric(2, ("a", "b", "c", "d", "e", "f", "g", "h"))
     gone = at_host("node1", "c", port_number=1)
     cables = tuple(cable for cable in fabric.cables if cable.source != gone)
-    cluster = cluster_of(join([replace(fabric, cables=cables)], Stated(design="dgx-h100")))
+    joined = join([replace(fabric, cables=cables)], Stated(design="dgx-h100"))
+    cluster = cluster_of(joined)
     assert ("node0/nic2", "l2") in cluster.links
     assert ("node1/nic2", "l2") not in cluster.links
     assert ("node1/nic3", "l3") in cluster.links
+    (told,) = (warning for warning in joined.warnings if "ports of their NICs" in warning)
+    assert told.startswith("1 (node1) hosts are joined by 7 of the 8 ports")
 
 
 def test_like_hosts_are_written_once_whatever_their_names() -> None:
