@@ -10,6 +10,7 @@ from msgspec import Meta
 from service.api.documents import DocumentReference
 from service.api.injection import InjectedServices
 from service.api.topology_queries import (
+    MAX_QUERY_TEXT,
     AllocatedDevices,
     AllocatedHosts,
     OneHost,
@@ -35,7 +36,7 @@ from service.web.openapi import CONDITIONAL, PROBLEMS
 
 __all__ = ["get_graph"]
 
-_NAME = r"[^,;\u0000-\u001f]{1,200}"
+_NAME = r"[ -+\--:<-~]{1,200}"
 _PAIR = rf"{_NAME},{_NAME}"
 
 OnePath = FromQuery[
@@ -55,7 +56,7 @@ Load = FromQuery[
         str,
         Meta(
             pattern=rf"^(?:all_to_all|{_PAIR}(?:;{_PAIR}){{0,255}})$(?!\n)",
-            max_length=8000,
+            max_length=MAX_QUERY_TEXT,
             description="Transfers of equal size whose load is laid over the picture: pairs "
             "source,target with semicolons between, or all_to_all for every pair of GPUs of the "
             "host (or of the topology, up to 128 GPUs).",

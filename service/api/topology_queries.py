@@ -12,6 +12,7 @@ from service.core.topology.cluster import Cluster
 from service.core.topology.index import index_of
 
 __all__ = [
+    "MAX_QUERY_TEXT",
     "AllocatedDevices",
     "AllocatedHosts",
     "OneHost",
@@ -28,12 +29,16 @@ OneHost = FromQuery[
 ]
 
 
+# Of one parameter. The head of a request has a bound that all of them together keep, also where
+# every character is written as an escape.
+MAX_QUERY_TEXT = 3000
+
 AllocatedHosts = FromQuery[
     Annotated[
         str,
         Meta(
-            min_length=1,
-            max_length=8000,
+            pattern=r"^[ -~]{1,3000}$(?!\n)",
+            max_length=MAX_QUERY_TEXT,
             description="Only the GPUs of these hosts: a host list expression as in Slurm.",
             examples=["host[0-3,7]"],
         ),
@@ -44,8 +49,8 @@ AllocatedDevices = FromQuery[
     Annotated[
         str,
         Meta(
-            pattern=r"^[^;\u0000-\u001f]{1,127}(;[^;\u0000-\u001f]{1,127}){0,511}$(?!\n)",
-            max_length=8000,
+            pattern=r"^[ -:<-~]{1,127}(;[ -:<-~]{1,127}){0,511}$(?!\n)",
+            max_length=MAX_QUERY_TEXT,
             description="Only these GPUs: names, patterns and lists as in `placement.devices` of a "
             "plan, with semicolons between.",
             examples=["host0/gpu*;host1/gpu[0-3]"],

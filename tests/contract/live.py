@@ -8,6 +8,8 @@ from typing import Any
 
 import uvicorn
 
+from service.web.protocol import BoundedProtocol
+
 __all__ = ["serving"]
 
 
@@ -16,7 +18,11 @@ def serving(app: Any) -> Iterator[str]:
     """Serve an ASGI application on the loopback address in a thread; the URL of its root."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
+        # With the protocol that `stagefare serve` has: some refusals are its own.
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, http=BoundedProtocol, ws="none"
+        )
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:
