@@ -62,6 +62,27 @@ async def test_the_pinned_path_and_what_forwards(client: httpx.AsyncClient) -> N
     }
 
 
+async def test_what_is_unknown_of_a_path_is_absent_and_counted(client: httpx.AsyncClient) -> None:
+    answer = await ask(client, RAILS, source="host0/gpu0", target="host1/gpu3")
+    pinned = answer["paths"][0]
+    # Nobody knows the latency of the six links inside the hosts, or the rate of host bridges.
+    assert "latency_seconds" not in pinned
+    assert pinned["links_without_latency"] == 6
+    assert pinned["latency_floor_seconds"] == 0.0
+    known = {hop["kind"]: hop.get("latency_seconds") for hop in pinned["hops"]}
+    assert known == {"pcie": None, "host_bridge": None, "network": 5e-7}
+    within = (await ask(client, RAILS, source="host0/gpu0", target="host0/gpu1"))["paths"][0]
+    assert within["latency_seconds"] == pytest.approx(2 * 936.25e-9)
+    assert "links_without_latency" not in within
+    assert not any("bandwidth_assumed" in hop for hop in pinned["hops"] + within["hops"])
+
+
+async def test_an_assumed_rate_is_marked_at_its_link(client: httpx.AsyncClient) -> None:
+    answer = await ask(client, RAILS, source="host0/cpu0", target="host0/cpu1")
+    (hop,) = answer["paths"][0]["hops"]
+    assert (hop["kind"], hop["bandwidth_assumed"]) == ("socket", True)
+
+
 async def test_without_a_size_there_are_no_times(client: httpx.AsyncClient) -> None:
     answer = await ask(client, RAILS, source="host0/gpu0", target="host0/gpu0")
     assert answer["reachable"] is True

@@ -13,13 +13,19 @@ T = TypeVar("T")
 Unset = msgspec.UnsetType
 
 
-class Hop(msgspec.Struct, kw_only=True, frozen=True):
-    """One directed link of a path."""
+class Hop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One directed link of a path. The links of the topology say more of where a rate is from."""
 
     source: str
     target: str
     kind: Annotated[str, Meta(description="nvlink, pcie, host_bridge, socket, network, fabric")]
     bandwidth_bytes_per_second: Annotated[float, Meta(gt=0, description="Nominal, this direction.")]
+    bandwidth_assumed: Annotated[
+        bool, Meta(description="Whether nobody stated the nominal rate; absent where somebody did.")
+    ] = False
+    latency_seconds: (
+        Annotated[float, Meta(ge=0, description="Typical; absent where it is unknown.")] | Unset
+    ) = msgspec.UNSET
 
 
 class PathOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -36,7 +42,28 @@ class PathOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         float | Unset, Meta(description="What predictions use; nominal where nothing is measured.")
     ] = msgspec.UNSET
     latency_floor_seconds: Annotated[float, Meta(ge=0, description="Guaranteed; used in bounds.")]
-    latency_seconds: Annotated[float, Meta(ge=0, description="Typical; used in predictions.")]
+    latency_seconds: (
+        Annotated[
+            float,
+            Meta(
+                ge=0,
+                description="Typical, of all links; absent where that of any is unknown. "
+                "Predictions count the guaranteed floor of such a link.",
+            ),
+        ]
+        | Unset
+    ) = msgspec.UNSET
+    links_without_latency: Annotated[
+        int, Meta(ge=0, description="Links whose typical latency is unknown; absent when 0.")
+    ] = 0
+    links_without_effective_bandwidth: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Links of which only the nominal rate is known, which predictions use; "
+            "absent when 0.",
+        ),
+    ] = 0
     equal_cost_alternatives: Annotated[
         int, Meta(ge=0, description="Other allowed paths of equal distance and bandwidth.")
     ]
@@ -51,6 +78,8 @@ def path_fields(path: PhysicalPath) -> dict[str, Any]:
                 target=link.target,
                 kind=link.kind.value,
                 bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
+                bandwidth_assumed=link.bandwidth_assumed,
+                latency_seconds=or_unset(link.latency_seconds),
             )
             for link in path.links
         ],
@@ -58,7 +87,9 @@ def path_fields(path: PhysicalPath) -> dict[str, Any]:
         "bandwidth_bytes_per_second": or_unset(path.bandwidth_bytes_per_second),
         "effective_bytes_per_second": or_unset(path.effective_bytes_per_second),
         "latency_floor_seconds": path.latency_floor_seconds,
-        "latency_seconds": path.latency_seconds,
+        "latency_seconds": (msgspec.UNSET if path.links_without_latency else path.latency_seconds),
+        "links_without_latency": path.links_without_latency,
+        "links_without_effective_bandwidth": path.links_without_effective,
         "equal_cost_alternatives": path.equal_cost_alternatives,
     }
 
