@@ -125,8 +125,10 @@ def _read(files: tuple[TopologyFile, ...]) -> tuple[Reading, ...]:
 
 def _join(readings: tuple[Reading, ...], stated: Stated) -> tuple[Joined, TopologyDocument]:
     joined = join(readings, stated)
+    # Whoever prices a plan on this never sees the answer to the import.
+    taken = tuple(dict.fromkeys((*joined.assumptions, *joined.conflicts)))
     try:
-        return joined, from_core(joined.spec)
+        return joined, from_core(replace(joined.spec, assumptions=taken))
     except InvalidInput as error:
         raise _of_all_files(error) from error
 

@@ -110,6 +110,31 @@ async def test_a_plan_is_priced_on_an_imported_host(client: httpx.AsyncClient) -
     assert transfer["lower_bound_seconds"] == pytest.approx(450e6 / (17 * 25e9))
 
 
+async def test_what_an_import_assumed_is_told_with_every_number(client: httpx.AsyncClient) -> None:
+    imported = (await client.post(URL, files=files(DUMP), data=FIELDS)).json()
+    assert imported["assumptions"]
+    stored = (await client.get("/v1/topologies/cluster")).json()
+    assert stored["document"]["assumptions"] == imported["assumptions"]
+    ends = {"source": "host0/gpu0", "target": "host0/gpu1"}
+    paths = await client.post("/v1/topologies/cluster/paths", json=ends)
+    flows = await client.post(
+        "/v1/topologies/cluster/flows", json={"flows": [{**ends, "message_bytes": 1000}]}
+    )
+    stage = {"forward_seconds": 0.002, "backward_seconds": 0.004}
+    plan = {
+        "topology": "cluster",
+        "costs": {"stages": [{**stage, "boundary_bytes": 1000}, stage]},
+        "parallelism": {"pipeline": 2},
+        "schedule": {"kind": "1f1b"},
+        "workload": {"microbatches": 2},
+    }
+    estimate = await client.post("/v1/estimates", json={"plan": plan})
+    for answer in (paths, flows, estimate):
+        assert answer.is_success, answer.text
+        told = {one["detail"] for one in answer.json()["assumptions"]}
+        assert set(imported["assumptions"]) <= told
+
+
 FABRIC = b"""vendid=0x2c9
 devid=0xd2f0
 sysimgguid=0xa00000000000010

@@ -70,7 +70,8 @@ def expand(spec: ClusterSpec) -> Expansion:
     if faults:
         raise InvalidInput(faults)
     cluster = Cluster(edited.vertices, edited.links)
-    return Expansion(cluster, (*assembly.assumptions, *edited.said, *_unknowns(cluster)))
+    found = (*spec.assumptions, *assembly.assumptions, *edited.said, *_unknowns(cluster))
+    return Expansion(cluster, tuple(dict.fromkeys(found)))
 
 
 def _size_faults(spec: ClusterSpec) -> list[Fault]:

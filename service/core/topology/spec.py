@@ -305,7 +305,8 @@ class ClusterSpec:
     """A whole topology document. Links name devices as `host/device` and switches by name.
 
     `fabric` joins the NICs of all hosts, `device_network` the accelerators without NICs. `edits`
-    are exceptions to all the rest, whatever made what they name.
+    are exceptions to all the rest, whatever made what they name. `assumptions` are those of whoever
+    wrote the document, in words.
     """
 
     hosts: tuple[HostSpec, ...]
@@ -314,3 +315,4 @@ class ClusterSpec:
     fabric: FabricSpec | None = None
     device_network: DeviceNetworkSpec | None = None
     edits: tuple[Edit, ...] = ()
+    assumptions: tuple[str, ...] = ()

@@ -24,11 +24,13 @@ from service.formats.documents.topology_fabrics import (
     fabric_to_core,
 )
 from service.formats.documents.topology_fields import (
+    MAX_ASSUMPTIONS,
     BytesPerSecond,
     DeviceName,
     DtypeName,
     Name,
     Rail,
+    Sentence,
     Text,
     TopologyPart,
 )
@@ -249,6 +251,15 @@ class TopologyDocument(TopologyPart, frozen=True, kw_only=True):
             ],
         ),
     ] = ()
+    assumptions: Annotated[
+        tuple[Sentence, ...],
+        Meta(
+            max_length=MAX_ASSUMPTIONS,
+            description="What was taken for granted when this was written, in words. An import "
+            "fills it; every answer about the topology repeats it.",
+            examples=[["all hosts are inside as host0 is"]],
+        ),
+    ] = ()
 
 
 def to_core(document: TopologyDocument) -> spec.ClusterSpec:
@@ -265,6 +276,7 @@ def to_core(document: TopologyDocument) -> spec.ClusterSpec:
         if document.device_network is UNSET
         else device_network_to_core(document.device_network),
         edits=tuple(edit_to_core(edit) for edit in document.edits),
+        assumptions=document.assumptions,
     )
 
 

@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Meta
 
 __all__ = [
+    "MAX_ASSUMPTIONS",
+    "MAX_SENTENCE",
     "BytesPerSecond",
     "DeviceName",
     "DtypeName",
@@ -13,6 +15,7 @@ __all__ = [
     "LinkEnd",
     "Name",
     "Rail",
+    "Sentence",
     "Text",
     "TopologyPart",
 ]
@@ -44,6 +47,10 @@ LinkEnd = Annotated[
     ),
 ]
 Text = Annotated[str, Meta(pattern=_TEXT, max_length=200)]
+# An import may assume much; what does not fit is told by its own answer alone.
+MAX_ASSUMPTIONS = 64
+MAX_SENTENCE = 500
+Sentence = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]{1,500}$(?!\n)", max_length=MAX_SENTENCE)]
 BytesPerSecond = Annotated[
     float,
     Meta(ge=1, le=1e15, description="Bytes per second in one direction.", examples=[5e10]),

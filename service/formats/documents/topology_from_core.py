@@ -1,6 +1,8 @@
 """A topology document written from what the core knows: the way back of `topology.to_core`."""
 
 import datetime
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,11 +10,13 @@ import msgspec
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology import spec
 from service.formats.documents.topology import TopologyDocument
+from service.formats.documents.topology_fields import MAX_ASSUMPTIONS, MAX_SENTENCE
 
 __all__ = ["MAX_ENTRIES", "from_core"]
 
 # Devices and links written out, host by host: tens of megabytes of JSON.
 MAX_ENTRIES = 200_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def from_core(cluster: spec.ClusterSpec) -> TopologyDocument:
@@ -42,12 +46,22 @@ def from_core(cluster: spec.ClusterSpec) -> TopologyDocument:
             for switch in cluster.switches
         ],
         "links": [_link(link) for link in cluster.links],
+        "assumptions": _sentences(cluster.assumptions),
     }
     try:
         return msgspec.convert(plain, TopologyDocument)
     except msgspec.ValidationError as error:
         detail = f"the topology can't be written as a document: {error}"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, (), detail[:500])]) from error
+
+
+def _sentences(assumptions: Sequence[str]) -> list[str]:
+    """As many as a document holds, each on one line; the last says how many more there were."""
+    lines = [_CONTROL.sub(" ", text)[:MAX_SENTENCE] for text in assumptions]
+    if len(lines) <= MAX_ASSUMPTIONS:
+        return lines
+    kept = lines[: MAX_ASSUMPTIONS - 1]
+    return [*kept, f"and {len(lines) - len(kept)} more, which the answer to the import listed"]
 
 
 def _host(host: spec.HostSpec, known: dict[int, Any]) -> dict[str, Any]:

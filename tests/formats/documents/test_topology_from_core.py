@@ -122,3 +122,12 @@ def test_what_no_document_may_hold_is_refused() -> None:
     devices = (device,) * 1000
     hosts = tuple(HostSpec(name=f"h{n}", devices=devices) for n in range(MAX_ENTRIES // 1000 + 1))
     assert refusals(lambda: from_core(ClusterSpec(hosts=hosts))) == [(FaultCode.OUT_OF_RANGE, ())]
+
+
+def test_assumptions_are_kept_on_a_line_each_up_to_a_number() -> None:
+    spec = replace(FULL, assumptions=("one\ntwo", "x" * 900))
+    assert from_core(spec).assumptions == ("one two", "x" * 500)
+    many = from_core(replace(FULL, assumptions=tuple(f"a{n}" for n in range(100)))).assumptions
+    assert len(many) == 64
+    assert many[-1] == "and 37 more, which the answer to the import listed"
+    assert from_core(FULL).assumptions == ()
