@@ -2,16 +2,29 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 
-__all__ = ["FileFormat", "choose_format", "read_file"]
+__all__ = ["FileFormat", "choose_format", "find_format", "read_file"]
 
 S = TypeVar("S", bound=Any)  # a dataclass of options, None where nothing is stated
 R = TypeVar("R")
 
 _MAX_WORDS = 127
+
+
+class _Row(Protocol):
+    """What a format is found by."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def recognises(self) -> Callable[[bytes], bool]: ...
+
+
+Row = TypeVar("Row", bound=_Row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,13 @@ class FileFormat(Generic[S, R]):
     takes: frozenset[str] = frozenset()
 
 
+def find_format(formats: Sequence[Row], content: bytes, name: str | None) -> Row | None:
+    """The format of that name; without one the first that recognises the content."""
+    if name is not None:
+        return next((each for each in formats if each.name == name), None)
+    return next((each for each in formats if each.recognises(content)), None)
+
+
 def choose_format(
     formats: Sequence[FileFormat[S, R]],
     content: bytes,
@@ -40,20 +60,17 @@ def choose_format(
     Raises `InvalidInput` when it is none; with what the file is where a row of `look_alikes` knows
     it.
     """
+    found = find_format(formats, content, name)
+    if found is not None:
+        return found
     known = ", ".join(each.name for each in formats)
     if name is not None:
-        named = next((each for each in formats if each.name == name), None)
-        if named is None:
-            detail = f"{name!r} is no format that is read here; known are: {known}"
-            raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, ("format",), detail)])
-        return named
-    recognised = next((each for each in formats if each.recognises(content)), None)
-    if recognised is None:
-        known_as = next((text for looks, text in look_alikes if looks(content)), None)
-        what = "in no format that is read here" if known_as is None else known_as
-        detail = f"the file is {what}; known are: {known}"
-        raise InvalidInput([Fault(FaultCode.UNREADABLE, ("file",), detail)])
-    return recognised
+        detail = f"{name!r} is no format that is read here; known are: {known}"
+        raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, ("format",), detail)])
+    known_as = next((text for looks, text in look_alikes if looks(content)), None)
+    what = "in no format that is read here" if known_as is None else known_as
+    detail = f"the file is {what}; known are: {known}"
+    raise InvalidInput([Fault(FaultCode.UNREADABLE, ("file",), detail)])
 
 
 def read_file(chosen: FileFormat[S, R], content: bytes, stated: S) -> R:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from service.app.file_formats import find_format
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.readings import Reading
 from service.formats.astra_sim import looks_like_astra_sim, read_astra_sim
@@ -71,16 +72,13 @@ def format_of(content: bytes, name: str | None = None) -> TopologyFormat:
 
     Raises `InvalidInput` with path `()` when there is none.
     """
+    found = find_format(TOPOLOGY_FORMATS, content, name)
+    if found is not None:
+        return found
     known = ", ".join(each.name for each in TOPOLOGY_FORMATS)
     if name is not None:
-        for each in TOPOLOGY_FORMATS:
-            if each.name == name:
-                return each
         detail = f"{name[:80]!r} is no format of clusters; known are: {known}"
         raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, (), detail)])
-    for each in TOPOLOGY_FORMATS:
-        if each.recognises(content):
-            return each
     what = "the file is in no format that is read here" if content.strip() else "the file is empty"
     detail = f"{what}; known are: {known}"
     raise InvalidInput([Fault(FaultCode.UNREADABLE, (), detail)])

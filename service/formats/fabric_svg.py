@@ -25,12 +25,11 @@ from service.formats.cluster_looks import (
 )
 from service.formats.cluster_overlay import NOTHING, Overlay
 from service.formats.fabric_view import FabricView, HostItem, view_fabric
-from service.formats.svg_parts import STYLE, fitted, opening, rectangle, text
+from service.formats.svg_parts import MARGIN, fitted, framed, text
 
 __all__ = ["fabric_svg"]
 
 _WIDTH = 1200.0
-_MARGIN = 28.0
 _TOP = 96.0
 _ROW_GAP = 92.0
 _BOX, _TALL_BOX, _HOST_BOX = 36.0, 84.0, 64.0
@@ -81,21 +80,13 @@ def fabric_svg(cluster: Cluster, *, title: str, overlay: Overlay = NOTHING) -> s
     )
     if overlay.note:
         words += f" Laid over it: {overlay.note}."
-    return "\n".join(
-        (
-            opening(_WIDTH, height, "fabric"),
-            f'<title id="fabric-title">{escape(title)}</title>',
-            f'<desc id="fabric-desc">{escape(words)}</desc>',
-            f"<style>{STYLE}</style>",
-            rectangle(0, 0, _WIDTH, height, "#ffffff"),
-            text(_MARGIN, 36, fitted(title, _WIDTH - 2 * _MARGIN, 19), "h"),
-            text(_MARGIN, 58, fitted(facts, _WIDTH - 2 * _MARGIN, 13), "s"),
-            *_draw(drawn, overlay),
-            *page.boxes(),
-            *key,
-            *notes,
-            "</svg>\n",
-        )
+    return framed(
+        (*_draw(drawn, overlay), *page.boxes(), *key, *notes),
+        size=(_WIDTH, height),
+        name="fabric",
+        heading=title,
+        facts=facts,
+        description=words,
     )
 
 
@@ -132,15 +123,15 @@ class _Page:
 
     def _place_row(self, names: Sequence[str], hidden: int, top: float) -> float:
         slots = len(names) + (hidden > 0)
-        pitch = (_WIDTH - 2 * _MARGIN) / max(slots, 1)
+        pitch = (_WIDTH - 2 * MARGIN) / max(slots, 1)
         wide = min(pitch - min(6.0, pitch * 0.2), 120.0)
         tall = _BOX if wide >= 44 else _TALL_BOX
         for number, name in enumerate(names):
-            left = _MARGIN + number * pitch + (pitch - wide) / 2
+            left = MARGIN + number * pitch + (pitch - wide) / 2
             self._spots[name] = _Spot(left, top, wide, tall)
-            self._room[name] = _MARGIN + number * pitch, _MARGIN + (number + 1) * pitch
+            self._room[name] = MARGIN + number * pitch, MARGIN + (number + 1) * pitch
         if hidden:
-            left = _WIDTH - _MARGIN - (pitch + wide) / 2
+            left = _WIDTH - MARGIN - (pitch + wide) / 2
             self._more.append((_Spot(left, top, wide, tall), f"+{hidden:,}"))
         return top + tall
 
@@ -149,9 +140,9 @@ class _Page:
         leaves = [frozenset(far for far in item.plugs if far in self._room) for item in items]
         blocks = set(leaves)
         apart = all(blocks) and sum(map(len, blocks)) == len(frozenset().union(*blocks))
-        pitch = (_WIDTH - 2 * _MARGIN) / max(len(items) + (self._view.hidden_hosts > 0), 1)
+        pitch = (_WIDTH - 2 * MARGIN) / max(len(items) + (self._view.hidden_hosts > 0), 1)
         for number, (item, own) in enumerate(zip(items, leaves, strict=True)):
-            left, right = _MARGIN + number * pitch, _MARGIN + (number + 1) * pitch
+            left, right = MARGIN + number * pitch, MARGIN + (number + 1) * pitch
             if apart:  # below the leaves that it shares with its like
                 ends = [end for far in own for end in self._room[far]]
                 pitch = (max(ends) - min(ends)) / leaves.count(own)
@@ -161,9 +152,9 @@ class _Page:
             spot = _Spot((left + right - wide) / 2, top, wide, _HOST_BOX)
             self._hosts.append((spot, item))
         if self._view.hidden_hosts:
-            edge = max((place.left + place.width for place, _ in self._hosts), default=_MARGIN)
-            left = min(max(edge + 6, _WIDTH - _MARGIN - 120), _WIDTH - _MARGIN - 24)
-            wide = _WIDTH - _MARGIN - left
+            edge = max((place.left + place.width for place, _ in self._hosts), default=MARGIN)
+            left = min(max(edge + 6, _WIDTH - MARGIN - 120), _WIDTH - MARGIN - 24)
+            wide = _WIDTH - MARGIN - left
             label = f"+{self._view.hidden_hosts:,}" + (" hosts" if wide > 80 else "")
             self._more.append((_Spot(left, top, wide, _HOST_BOX), label))
         return top + _HOST_BOX
@@ -294,11 +285,11 @@ def _notes(
     for words, colour in sentences:
         styled = f' style="fill:{colour};font-weight:600"' if colour else ""
         shown = escape(words if len(words) < 170 else words[:169] + "…")
-        parts.append(f'<text x="{_MARGIN:g}" y="{y:.1f}"{styled}>{shown}</text>')
+        parts.append(f'<text x="{MARGIN:g}" y="{y:.1f}"{styled}>{shown}</text>')
         y += 22
     words = (
         "Rates are nominal, in one direction, of one host or cable bundle; lines are as wide as the"
         " square root of them."
     )
-    parts.append(text(_MARGIN, y, words, "c"))
+    parts.append(text(MARGIN, y, words, "c"))
     return parts, y + 18

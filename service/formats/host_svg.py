@@ -5,7 +5,6 @@ A path or a load can be laid over it. Both directions of a link are one line, of
 
 from collections import Counter
 from collections.abc import Iterable
-from html import escape
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.cluster import Cluster, Link, VertexKind
@@ -26,14 +25,13 @@ from service.formats.cluster_looks import (
 )
 from service.formats.cluster_overlay import NOTHING, Overlay
 from service.formats.host_layout import HostLayout, Place, Wire, lay_out_host
-from service.formats.svg_parts import STYLE, fitted, opening, rectangle, text
+from service.formats.svg_parts import MARGIN, fitted, framed, text
 
 __all__ = ["MAX_DRAWN_DEVICES", "host_svg"]
 
 # In one host: with their links some hundreds of kilobytes.
 MAX_DRAWN_DEVICES = 512
 _MAX_DRAWN_LINKS = 4_096
-_MARGIN = 28.0
 
 
 def host_svg(
@@ -61,26 +59,23 @@ def host_svg(
     widest = [_widest(wire.links) for wire in layout.wires]
     key, legend_bottom = legend(widest, layout.bottom + 40, layout.width)
     notes, height = _notes(layout, legend_bottom, sharing, overlay)
-    heading = f"{title} · {host}"
     facts = _facts(cluster, host)
-    width = layout.width
     parts = [
-        opening(width, height, "host"),
-        f'<title id="host-title">{escape(heading)}</title>',
-        f'<desc id="host-desc">{escape(_description(host, facts, overlay))}</desc>',
-        f"<style>{STYLE}</style>",
-        rectangle(0, 0, width, height, "#ffffff"),
-        text(_MARGIN, 36, fitted(heading, width - 2 * _MARGIN, 19), "h"),
-        text(_MARGIN, 58, fitted(facts, width - 2 * _MARGIN, 13), "s"),
         *_wires((wire for wire in layout.wires if not wire.in_front), overlay),
         *(_box(place, host, overlay) for place in layout.places),
         *_wires((wire for wire in layout.wires if wire.in_front), overlay),
         *_badges(layout, sharing),
         *key,
         *notes,
-        "</svg>\n",
     ]
-    return "\n".join(parts)
+    return framed(
+        parts,
+        size=(layout.width, height),
+        name="host",
+        heading=f"{title} · {host}",
+        facts=facts,
+        description=_description(host, facts, overlay),
+    )
 
 
 def _facts(cluster: Cluster, host: str) -> str:
@@ -170,14 +165,14 @@ def _notes(
 ) -> tuple[list[str], float]:
     y = bottom + 26
     parts = []
-    wide = layout.width - 2 * _MARGIN
+    wide = layout.width - 2 * MARGIN
     if sharing is not None and sharing.common:
-        parts.append(badge(_MARGIN + 13, y - 4, len(sharing.common[0].gpus), "GPUs"))
+        parts.append(badge(MARGIN + 13, y - 4, len(sharing.common[0].gpus), "GPUs"))
         words = "GPUs that leave the host through this link, each by its nearest NIC"
-        parts.append(text(_MARGIN + 34, y, fitted(words, wide - 34)))
+        parts.append(text(MARGIN + 34, y, fitted(words, wide - 34)))
         y += 24
     more, y = overlay_notes(overlay, y, layout.width)
     parts += more
     words = "Rates are nominal, in one direction; lines are as wide as the square root of them."
-    parts.append(text(_MARGIN, y, words, "c"))
+    parts.append(text(MARGIN, y, words, "c"))
     return parts, y + 18

@@ -1,8 +1,11 @@
 """Pieces of SVG that all pictures are made of, and what their words look like."""
 
+from collections.abc import Iterable
 from html import escape
 
-__all__ = ["STYLE", "fitted", "opening", "rectangle", "text"]
+__all__ = ["MARGIN", "STYLE", "fitted", "framed", "opening", "rectangle", "text"]
+
+MARGIN = 28.0
 
 STYLE = (
     "text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif;"
@@ -23,6 +26,35 @@ def opening(width: float, height: float, name: str) -> str:
         f'viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-labelledby="{name}-title {name}-desc">'
     )
+
+
+def framed(
+    parts: Iterable[str],
+    *,
+    size: tuple[float, float],
+    name: str,
+    heading: str,
+    facts: str,
+    description: str,
+) -> str:
+    """A whole picture of a width and a height: a heading, facts below it, then the parts.
+
+    `description` is for those who don't see it.
+    """
+    width, height = size
+    room = width - 2 * MARGIN
+    lines = (
+        opening(width, height, name),
+        f'<title id="{name}-title">{escape(heading)}</title>',
+        f'<desc id="{name}-desc">{escape(description)}</desc>',
+        f"<style>{STYLE}</style>",
+        rectangle(0, 0, width, height, "#ffffff"),
+        text(MARGIN, 36, fitted(heading, room, 19), "h"),
+        text(MARGIN, 58, fitted(facts, room, 13), "s"),
+        *parts,
+        "</svg>\n",
+    )
+    return "\n".join(lines)
 
 
 def text(x: float, y: float, content: str, look: str = "") -> str:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
-from service.api.schemas.physical_paths import PathOut, or_unset, path_fields
+from service.api.schemas.physical_paths import PathOut, path_fields
 from service.api.schemas.ranges import (
     BytesRanges,
     SecondsRanges,
@@ -24,6 +24,7 @@ from service.core.plans.plan import Boundary, CrossingTensor, RankPair
 from service.core.schedules.program import StageEdge
 from service.core.topology.paths import PhysicalPath
 from service.core.units import to_seconds
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "BoundaryDirection",

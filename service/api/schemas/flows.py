@@ -8,7 +8,6 @@ from msgspec import UNSET, Meta, UnsetType
 from service.api.schemas.answers import Pin, StatementOut
 from service.api.schemas.flow_requests import FlowsRequest
 from service.api.schemas.flow_statements import flow_assumptions, flow_gaps
-from service.api.schemas.physical_paths import or_unset
 from service.app.ports import Revision
 from service.core.topology.expand import Expansion
 from service.core.topology.flows.bounds import FlowRouting
@@ -22,6 +21,7 @@ from service.core.topology.flows.results import (
 )
 from service.core.topology.flows.use import UseBasis, Uses, uses_of
 from service.core.topology.flows.witness import rounded_down
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "BindingOut",

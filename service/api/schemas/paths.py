@@ -12,7 +12,7 @@ from service.api.schemas.allocations import (
     allocation_out,
 )
 from service.api.schemas.answers import Pin, StatementOut
-from service.api.schemas.physical_paths import PathOut, or_unset, path_fields
+from service.api.schemas.physical_paths import PathOut, path_fields
 from service.app.ports import Revision
 from service.core.plans.allocation import Allocation
 from service.core.topology.bounds import (
@@ -32,6 +32,7 @@ from service.core.topology.pair_paths import (
 from service.core.topology.path_kinds import NicReach, PathKind, path_kind
 from service.core.topology.paths import PhysicalPath
 from service.core.topology.sharing import SharedCapacity, ShareLevel
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "ConcurrentPair",

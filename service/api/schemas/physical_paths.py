@@ -1,15 +1,15 @@
 """Wire types of physical paths."""
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from service.core.topology.paths import PhysicalPath
+from service.formats.documents.fields import or_unset
 
-__all__ = ["Hop", "PathOut", "or_unset", "path_fields"]
+__all__ = ["Hop", "PathOut", "path_fields"]
 
-T = TypeVar("T")
 Unset = msgspec.UnsetType
 
 
@@ -92,8 +92,3 @@ def path_fields(path: PhysicalPath) -> dict[str, Any]:
         "links_without_effective_bandwidth": path.links_without_effective,
         "equal_cost_alternatives": path.equal_cost_alternatives,
     }
-
-
-def or_unset(value: T | None) -> T | Unset:
-    """The value, or what leaves its field out."""
-    return msgspec.UNSET if value is None else value

@@ -8,7 +8,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from service.api.schemas.allocations import AllocationOut, allocation_out
 from service.api.schemas.answers import Pin, StatementOut
-from service.api.schemas.physical_paths import or_unset
 from service.app.ports import Revision
 from service.core.plans.allocation import Allocation
 from service.core.topology.expand import Expansion
@@ -22,6 +21,7 @@ from service.core.topology.nic_sharing import (
 from service.core.topology.path_kinds import PathKind
 from service.core.topology.sharing import ShareLevel
 from service.core.topology.uplinks import Uplinks
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "MAX_LISTED_GROUPS",

@@ -1,14 +1,13 @@
 """Wire types of expanded clusters: every device and every directed link."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.core.topology.cluster import Link, LinkKind, RateOrigin, Vertex, VertexKind
+from service.formats.documents.fields import or_unset
 
 __all__ = ["DeviceEntry", "LinkEntry", "device_entry", "link_entry"]
-
-T = TypeVar("T")
 
 
 class DeviceEntry(Struct, kw_only=True, frozen=True):
@@ -84,14 +83,14 @@ def device_entry(vertex: Vertex) -> DeviceEntry:
     return DeviceEntry(
         name=vertex.name,
         kind=vertex.kind,
-        host=_known(vertex.host),
-        product=_known(vertex.product),
-        rail=_known(vertex.rail),
-        port=_known(vertex.port),
-        card=_known(vertex.card),
-        slot=_known(vertex.slot),
-        memory_bytes=_known(vertex.memory_bytes),
-        memory_bytes_per_second=_known(vertex.memory_bytes_per_second),
+        host=or_unset(vertex.host),
+        product=or_unset(vertex.product),
+        rail=or_unset(vertex.rail),
+        port=or_unset(vertex.port),
+        card=or_unset(vertex.card),
+        slot=or_unset(vertex.slot),
+        memory_bytes=or_unset(vertex.memory_bytes),
+        memory_bytes_per_second=or_unset(vertex.memory_bytes_per_second),
         peak_flops=dict(vertex.peak_flops) if vertex.peak_flops else UNSET,
     )
 
@@ -104,17 +103,13 @@ def link_entry(link: Link) -> LinkEntry:
         kind=link.kind,
         bandwidth_bytes_per_second=link.bandwidth_bytes_per_second,
         bandwidth_origin=link.bandwidth_origin,
-        bandwidth_source=_known(link.bandwidth_source),
+        bandwidth_source=or_unset(link.bandwidth_source),
         resource=link.resource,
-        effective_bytes_per_second=_known(link.effective_bytes_per_second),
-        measured_bytes_per_second=_known(link.measured_bytes_per_second),
-        measured_source=_known(link.measured_source),
-        measured_date=_known(link.measured_date),
+        effective_bytes_per_second=or_unset(link.effective_bytes_per_second),
+        measured_bytes_per_second=or_unset(link.measured_bytes_per_second),
+        measured_source=or_unset(link.measured_source),
+        measured_date=or_unset(link.measured_date),
         latency_floor_seconds=link.latency_floor_seconds,
-        latency_seconds=_known(link.latency_seconds),
+        latency_seconds=or_unset(link.latency_seconds),
         lanes=link.lanes,
     )
-
-
-def _known(value: T | None) -> T | UnsetType:
-    return UNSET if value is None else value

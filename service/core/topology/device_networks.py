@@ -5,8 +5,13 @@ from itertools import product
 from math import prod
 
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
-from service.core.topology.fabric_parts import DevicePort, FabricParts, HostPorts
+from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.fabric_parts import (
+    DevicePort,
+    FabricParts,
+    HostPorts,
+    effective_faults,
+)
 from service.core.topology.spec import DeviceNetworkSpec, LinkSpec, NvlinkDomain, SwitchSpec, Torus
 
 __all__ = [
@@ -63,38 +68,24 @@ def nvlink_domain(network: NvlinkDomain, hosts: Sequence[HostPorts]) -> FabricPa
         SwitchSpec(name, VertexKind.NVSWITCH) for name in dict.fromkeys(n for n, _ in plugs)
     ]
     links = [_nvlink(network, gpu, name) for name, gpu in plugs]
-    for link in links:
-        effective = link.effective_bytes_per_second
-        if effective is not None and effective > link.bandwidth_bytes_per_second:
-            detail = (
-                f"an effective rate is at most the nominal one; got {effective:g} over"
-                f" {link.bandwidth_bytes_per_second:g} at {link.source}"
-            )
-            path = ("link_effective_bytes_per_second",)
-            raise InvalidInput([Fault(FaultCode.INCONSISTENT, path, detail)])
+    if faults := effective_faults(links):
+        raise InvalidInput(faults)
     stated = "device network: all NVSwitch chips of a domain are one non-blocking vertex"
     return FabricParts(tuple(switches), tuple(links), (stated,))
 
 
-def _nvlink(network: NvlinkDomain, gpu: DevicePort, switch: str) -> LinkSpec:
-    rate, effective = gpu.bytes_per_second, gpu.effective_bytes_per_second
-    origin, source, lanes = gpu.origin, gpu.source, gpu.lanes
-    if network.link_bytes_per_second is not None:
-        # What was measured at the port's own rate says nothing about another one.
-        effective = effective if rate == network.link_bytes_per_second else None
-        rate, origin, source = network.link_bytes_per_second, RateOrigin.STATED, None
-    if network.link_effective_bytes_per_second is not None:
-        effective = network.link_effective_bytes_per_second
+def _nvlink(network: NvlinkDomain, port: DevicePort, switch: str) -> LinkSpec:
+    gpu = port.on_link(network.link_bytes_per_second, network.link_effective_bytes_per_second)
     return LinkSpec(
         source=gpu.name,
         target=switch,
         kind=LinkKind.NVLINK,
-        bandwidth_bytes_per_second=rate or 0.0,
-        effective_bytes_per_second=effective,
+        bandwidth_bytes_per_second=gpu.bytes_per_second or 0.0,
+        effective_bytes_per_second=gpu.effective_bytes_per_second,
         latency_seconds=network.latency_seconds,
-        lanes=network.lanes or lanes,
-        bandwidth_origin=origin,
-        bandwidth_source=source,
+        lanes=network.lanes or gpu.lanes,
+        bandwidth_origin=gpu.origin,
+        bandwidth_source=gpu.source,
     )
 
 

@@ -1,7 +1,7 @@
 """What all fabrics are made of: ports of devices, links of NICs to leaves, rates of uplinks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.cluster import LinkKind, RateOrigin
@@ -14,6 +14,7 @@ __all__ = [
     "FabricParts",
     "HostPorts",
     "edge_links",
+    "effective_faults",
     "fabric_assumptions",
     "link_latency_seconds",
     "rate_faults",
@@ -42,6 +43,25 @@ class DevicePort:
     origin: RateOrigin = RateOrigin.STATED
     source: str | None = None
     lanes: int = 1
+
+    def on_link(
+        self, link_bytes_per_second: float | None, link_effective_bytes_per_second: float | None
+    ) -> "DevicePort":
+        """The port at the rates of the link it is plugged into, as far as these are stated."""
+        port = self
+        if link_bytes_per_second is not None:
+            # What was measured at the port's own rate says nothing about another one.
+            is_own = self.bytes_per_second == link_bytes_per_second
+            port = replace(
+                port,
+                bytes_per_second=link_bytes_per_second,
+                effective_bytes_per_second=self.effective_bytes_per_second if is_own else None,
+                origin=RateOrigin.STATED,
+                source=None,
+            )
+        if link_effective_bytes_per_second is not None:
+            port = replace(port, effective_bytes_per_second=link_effective_bytes_per_second)
+        return port
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +146,9 @@ def edge_links(
     """The links of NICs to their leaves. Raises `InvalidInput` for rates that can't be known."""
     links: list[LinkSpec] = []
     unknown: list[str] = []
-    for leaf, nic in plugs:
-        rate, effective = nic.bytes_per_second, nic.effective_bytes_per_second
-        origin, source = nic.origin, nic.source
-        if rates.link_bytes_per_second is not None:
-            # What was measured at the NIC's own rate says nothing about another one.
-            effective = effective if rate == rates.link_bytes_per_second else None
-            rate = rates.link_bytes_per_second
-            origin, source = RateOrigin.STATED, None
-        if rates.link_effective_bytes_per_second is not None:
-            effective = rates.link_effective_bytes_per_second
-        if rate is None:
+    for leaf, port in plugs:
+        nic = port.on_link(rates.link_bytes_per_second, rates.link_effective_bytes_per_second)
+        if nic.bytes_per_second is None:
             unknown.append(nic.name)
             continue
         links.append(
@@ -144,11 +156,11 @@ def edge_links(
                 source=nic.name,
                 target=leaf,
                 kind=LinkKind.NETWORK,
-                bandwidth_bytes_per_second=rate,
-                effective_bytes_per_second=effective,
+                bandwidth_bytes_per_second=nic.bytes_per_second,
+                effective_bytes_per_second=nic.effective_bytes_per_second,
                 latency_seconds=latency,
-                bandwidth_origin=origin,
-                bandwidth_source=source,
+                bandwidth_origin=nic.origin,
+                bandwidth_source=nic.source,
             )
         )
     faults = []
@@ -159,6 +171,14 @@ def edge_links(
             " the rate of all links here"
         )
         faults.append(Fault(FaultCode.MISSING_FIELD, ("link_bytes_per_second",), detail))
+    faults += effective_faults(links)
+    if faults:
+        raise InvalidInput(faults)
+    return links
+
+
+def effective_faults(links: Sequence[LinkSpec]) -> list[Fault]:
+    """A fault for the first link of a network that is to carry more than its nominal rate."""
     for link in links:
         effective = link.effective_bytes_per_second
         if effective is not None and effective > link.bandwidth_bytes_per_second:
@@ -166,12 +186,8 @@ def edge_links(
                 f"an effective rate is at most the nominal one; got {effective:g} over"
                 f" {link.bandwidth_bytes_per_second:g} at {link.source}"
             )
-            path = ("link_effective_bytes_per_second",)
-            faults.append(Fault(FaultCode.INCONSISTENT, path, detail))
-            break
-    if faults:
-        raise InvalidInput(faults)
-    return links
+            return [Fault(FaultCode.INCONSISTENT, ("link_effective_bytes_per_second",), detail)]
+    return []
 
 
 def fabric_assumptions(

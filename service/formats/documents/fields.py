@@ -27,6 +27,7 @@ __all__ = [
     "Seconds",
     "Text",
     "or_none",
+    "or_unset",
 ]
 
 # The largest integer that every JSON reader keeps exactly.
@@ -95,3 +96,8 @@ Value = TypeVar("Value")
 def or_none(value: Value | UnsetType) -> Value | None:
     """What stands there, or None when the field is absent."""
     return None if value is UNSET or isinstance(value, UnsetType) else value
+
+
+def or_unset(value: Value | None) -> Value | UnsetType:
+    """The value, or what leaves its field out."""
+    return UNSET if value is None else value

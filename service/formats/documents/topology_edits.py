@@ -9,13 +9,18 @@ from service.core.topology.cluster import RateOrigin
 from service.formats.documents.fields import or_none
 from service.formats.documents.topology_fields import (
     BytesPerSecond,
-    LatencySeconds,
     LinkEnd,
     Name,
     Text,
     TopologyPart,
 )
-from service.formats.documents.topology_links import MeasuredRateDocument, measured_to_core
+from service.formats.documents.topology_links import (
+    EffectiveRate,
+    LatencyFloor,
+    Observation,
+    TypicalLatency,
+    measured_to_core,
+)
 
 __all__ = [
     "ChangedLinkDocument",
@@ -87,21 +92,10 @@ class ChangedLinkDocument(_LinkEditDocument, frozen=True, kw_only=True, tag="cha
     bandwidth_source: (
         Annotated[Text, Meta(description="Where that rate comes from, in words.")] | UnsetType
     ) = UNSET
-    effective_bytes_per_second: (
-        Annotated[BytesPerSecond, Meta(description="At most nominal: predictions.")] | UnsetType
-    ) = UNSET
-    measured_bytes_per_second: (
-        Annotated[MeasuredRateDocument, Meta(description="An observation, at most nominal.")]
-        | UnsetType
-    ) = UNSET
-    latency_floor_seconds: (
-        Annotated[LatencySeconds, Meta(description="Guaranteed latency in seconds: lower bounds.")]
-        | UnsetType
-    ) = UNSET
-    latency_seconds: (
-        Annotated[LatencySeconds, Meta(description="Typical latency in seconds: predictions.")]
-        | UnsetType
-    ) = UNSET
+    effective_bytes_per_second: EffectiveRate = UNSET
+    measured_bytes_per_second: Observation = UNSET
+    latency_floor_seconds: LatencyFloor = UNSET
+    latency_seconds: TypicalLatency = UNSET
 
 
 EditDocument = FailedHostDocument | FailedDeviceDocument | FailedLinkDocument | ChangedLinkDocument

@@ -17,9 +17,13 @@ from service.formats.documents.topology_fields import (
 )
 
 __all__ = [
+    "EffectiveRate",
+    "LatencyFloor",
     "LinkDocument",
     "MeasuredRateDocument",
+    "Observation",
     "ReverseDocument",
+    "TypicalLatency",
     "link_to_core",
     "measured_to_core",
 ]
@@ -31,6 +35,24 @@ class MeasuredRateDocument(TopologyPart, frozen=True, kw_only=True):
     value: BytesPerSecond
     source: Annotated[Text, Meta(description="The tool or person.", examples=["nccl-tests"])]
     date: Annotated[datetime.date, Meta(description="The day it was observed.")]
+
+
+# What an exception to a link can say, of the other direction or since an edit.
+EffectiveRate = (
+    Annotated[BytesPerSecond, Meta(description="At most nominal: predictions.")] | UnsetType
+)
+Observation = (
+    Annotated[MeasuredRateDocument, Meta(description="An observation, at most nominal.")]
+    | UnsetType
+)
+LatencyFloor = (
+    Annotated[LatencySeconds, Meta(description="Guaranteed latency in seconds: lower bounds.")]
+    | UnsetType
+)
+TypicalLatency = (
+    Annotated[LatencySeconds, Meta(description="Typical latency in seconds: predictions.")]
+    | UnsetType
+)
 
 
 class ReverseDocument(TopologyPart, frozen=True, kw_only=True):
@@ -53,21 +75,10 @@ class ReverseDocument(TopologyPart, frozen=True, kw_only=True):
         Annotated[Text, Meta(description="Where the nominal rate comes from, in words.")]
         | UnsetType
     ) = UNSET
-    effective_bytes_per_second: (
-        Annotated[BytesPerSecond, Meta(description="At most nominal: predictions.")] | UnsetType
-    ) = UNSET
-    measured_bytes_per_second: (
-        Annotated[MeasuredRateDocument, Meta(description="An observation, at most nominal.")]
-        | UnsetType
-    ) = UNSET
-    latency_floor_seconds: (
-        Annotated[LatencySeconds, Meta(description="Guaranteed latency in seconds: lower bounds.")]
-        | UnsetType
-    ) = UNSET
-    latency_seconds: (
-        Annotated[LatencySeconds, Meta(description="Typical latency in seconds: predictions.")]
-        | UnsetType
-    ) = UNSET
+    effective_bytes_per_second: EffectiveRate = UNSET
+    measured_bytes_per_second: Observation = UNSET
+    latency_floor_seconds: LatencyFloor = UNSET
+    latency_seconds: TypicalLatency = UNSET
 
 
 class LinkDocument(TopologyPart, frozen=True, kw_only=True):
