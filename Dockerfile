@@ -1,6 +1,6 @@
 # The service in an image without a compiler, a package manager's cache or a right to write.
 #
-#   docker build --tag stagefare:0.1.0 .
+#   docker build --tag stagefare:0.2.0 .
 #
 # It listens on all addresses, so it starts only once a token has been made; docker-compose.yml and
 # README.md show how. Without STAGEFARE_DATABASE_URL it keeps an SQLite file in /var/lib/stagefare.

@@ -215,6 +215,12 @@ def left_out_of(
         left_out.append(statements.TENSOR_COMMUNICATION)
     if degrees.context > 1:
         left_out.append(statements.CONTEXT_COMMUNICATION)
+    if degrees.expert * degrees.expert_tensor > 1:
+        left_out.append(statements.EXPERT_COMMUNICATION)
+    if plan.training is not None:
+        left_out.append(statements.TRAINING)
+    if any(stage.parameter_count is not None for stage in plan.stages or ()):
+        left_out.append(statements.PARAMETER_COUNTS)
     if boundaries and mode is not TransferMode.LINK:
         left_out.append(statements.CONTENTION)
     elif boundaries and degrees.world_size > degrees.pipeline:

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from service.core.amounts import Amount, SizeClasses
 from service.core.models.cuts import CrossingTensor, SkipRouting
+from service.core.plans.training import Training
 from service.core.schedules.program import PairMode, StageEdge
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.paths import PhysicalPath
@@ -62,18 +63,34 @@ class TransferOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Degrees:
-    """Parallel degrees; world size = tensor x context x data x pipeline."""
+    """Parallel degrees; world size = tensor x context x data x pipeline.
+
+    Experts lie inside the ranks of a stage: `expert` x `expert_tensor` of them hold each expert
+    once, and the rest of tensor x context x data are replicas of it.
+    """
 
     pipeline: int
     tensor: int = 1
     context: int = 1
     data: int = 1
     sequence_parallel: bool = False
+    expert: int = 1
+    expert_tensor: int = 1
 
     @property
     def world_size(self) -> int:
         """How many ranks the plan has."""
         return self.pipeline * self.tensor * self.context * self.data
+
+    @property
+    def weight_replicas(self) -> int:
+        """How many ranks hold the same dense weights: context x data."""
+        return self.context * self.data
+
+    @property
+    def expert_replicas(self) -> int:
+        """How many ranks hold the same experts: tensor x context x data over those of one copy."""
+        return self.tensor * self.weight_replicas // (self.expert * self.expert_tensor)
 
     def of(self, dimension: Dimension) -> int:
         """The degree in one dimension."""
@@ -102,7 +119,11 @@ GivenBytes = int | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class GivenStage:
-    """What a plan states of one stage itself. Bytes are per rank pair and microbatch."""
+    """What a plan states of one stage itself. Bytes are per rank pair and microbatch.
+
+    `parameter_count` are its trained elements, before tensor parallelism splits them;
+    `expert_parameter_count` of these are in experts.
+    """
 
     forward_seconds: GivenSeconds
     backward_seconds: GivenSeconds | None = None  # or both of the next two, whose sum it is
@@ -118,6 +139,8 @@ class GivenStage:
     backward_boundary_bytes: GivenBytes | None = None
     transfer_seconds: GivenSeconds | None = None
     backward_transfer_seconds: GivenSeconds | None = None
+    parameter_count: int | None = None
+    expert_parameter_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +208,7 @@ class Plan:
     topology: str | None = None
     placement: Placement = field(default_factory=Placement)
     recompute: str = "none"  # which measurements a profile is asked for: none, full, selective
+    training: Training | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,14 @@ __all__ = [
     "CONTEXT_COMMUNICATION",
     "DATA_PARALLEL_REDUCTION",
     "DRAINED_RUN",
+    "EXPERT_COMMUNICATION",
     "FUSED_PAIRS_SUMMED",
     "ITERATION",
     "LINK_QUEUES",
     "LOADER_TIME",
     "LOADS_AT_EACH_STAGE",
     "OPTIMIZER_STEP",
+    "PARAMETER_COUNTS",
     "PATH_LINKS",
     "PHYSICAL_PATHS",
     "PINNED_PATHS",
@@ -30,6 +32,7 @@ __all__ = [
     "SLACK_KEEPS_QUEUES",
     "SPAN_GAINS",
     "TENSOR_COMMUNICATION",
+    "TRAINING",
     "TWO_COPIES",
     "TWO_COPIES_REDUCTION",
     "UNIFORM_RANKS",
@@ -130,8 +133,15 @@ CONTEXT_COMMUNICATION = Statement(
 DATA_PARALLEL_REDUCTION = Statement(
     "data_parallel_reduction", "the reduction of gradients among data-parallel replicas"
 )
+EXPERT_COMMUNICATION = Statement(
+    "expert_communication",
+    "the exchange of tokens among expert-parallel ranks beyond what the given times contain",
+)
 LOADER_TIME = Statement("loader_time", "the time to load and prepare samples")
 OPTIMIZER_STEP = Statement("optimizer_step", "the time of the optimizer step")
+PARAMETER_COUNTS = Statement(
+    "parameter_counts", "the parameters that stages state: no number here depends on them"
+)
 PHYSICAL_PATHS = Statement(
     "physical_paths", "physical paths and their bounds: the plan has no topology"
 )
@@ -148,6 +158,10 @@ PATH_LINKS = Statement(
 TENSOR_COMMUNICATION = Statement(
     "tensor_communication",
     "communication among tensor-parallel ranks beyond what the given times contain",
+)
+TRAINING = Statement(
+    "training",
+    "what the plan says of the optimizer, its types and its sharding: no number here depends on it",
 )
 TWO_COPIES_REDUCTION = Statement(
     "two_copies_reduction", "the reduction of gradients between the two copies of each stage"

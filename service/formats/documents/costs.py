@@ -10,6 +10,7 @@ from service.formats.documents.fields import (
     MAX_LISTED_MICROBATCHES,
     MAX_STAGES,
     ByteCount,
+    Count,
     Reference,
     Seconds,
     or_none,
@@ -63,7 +64,7 @@ class ActivationDeltasDocument(Struct, forbid_unknown_fields=True, kw_only=True,
 class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """The cost of one microbatch on one stage, stated by the plan itself.
 
-    Each is one number for all microbatches, or a list with one for each.
+    Times and bytes are one number for all microbatches, or a list with one for each.
     """
 
     forward_seconds: Annotated[SecondsEach, Meta(description="The forward", examples=[0.006])]
@@ -178,6 +179,24 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
         ]
         | UnsetType
     ) = UNSET
+    parameter_count: (
+        Annotated[
+            Count,
+            Meta(
+                description="Trained elements of the stage, before tensor parallelism splits them; "
+                "one number whatever the microbatch",
+                examples=[1300000000],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    expert_parameter_count: (
+        Annotated[
+            Count,
+            Meta(description="How many of them are in experts; none when absent"),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class CostsDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -223,6 +242,8 @@ def stage_to_core(document: StageDocument) -> GivenStage:
         backward_boundary_bytes=_given(document.backward_boundary_bytes),
         transfer_seconds=_given(document.transfer_seconds),
         backward_transfer_seconds=_given(document.backward_transfer_seconds),
+        parameter_count=or_none(document.parameter_count),
+        expert_parameter_count=or_none(document.expert_parameter_count),
     )
 
 

@@ -29,6 +29,7 @@ from service.formats.documents.fields import (
     or_none,
 )
 from service.formats.documents.schedule import ScheduleDocument, schedule_to_core
+from service.formats.documents.training import TrainingDocument, training_to_core
 
 __all__ = [
     "ParallelismDocument",
@@ -86,7 +87,7 @@ Degree = Annotated[int, Meta(ge=1, le=MAX_STAGES)]
 
 
 class ParallelismDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Degrees; the world size is their product."""
+    """Degrees; the world size is tensor x context x data x pipeline."""
 
     pipeline: (
         Annotated[
@@ -108,6 +109,21 @@ class ParallelismDocument(Struct, forbid_unknown_fields=True, kw_only=True, froz
         | UnsetType
     ) = UNSET
     data: Annotated[Degree, Meta(description="Replicas; 1 when absent")] | UnsetType = UNSET
+    expert: (
+        Annotated[
+            Degree,
+            Meta(
+                description="Ranks that share the experts of a layer; 1 when absent. They lie "
+                "inside tensor x context x data, which expert x expert_tensor divides",
+                examples=[8],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    expert_tensor: (
+        Annotated[Degree, Meta(description="Ranks that share each expert; 1 when absent")]
+        | UnsetType
+    ) = UNSET
     sequence_parallel: (
         Annotated[
             bool,
@@ -242,6 +258,9 @@ class PlanDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     recompute: (
         Annotated[RecomputeDocument, Meta(description="Activations computed again")] | UnsetType
     ) = UNSET
+    training: (
+        Annotated[TrainingDocument, Meta(description="How the weights are trained")] | UnsetType
+    ) = UNSET
 
 
 def to_core(document: PlanDocument) -> Plan:
@@ -253,6 +272,7 @@ def to_core(document: PlanDocument) -> Plan:
     lengths = or_none(document.workload.microbatch_sequence_lengths)
     recompute = or_none(document.recompute)
     policy = None if recompute is None else or_none(recompute.default)
+    training = or_none(document.training)
     return Plan(
         degrees=_degrees(or_none(document.parallelism), _stated_ranks(schedule, stated)),
         workload=Workload(
@@ -270,6 +290,7 @@ def to_core(document: PlanDocument) -> Plan:
         topology=or_none(document.topology),
         placement=_placement(or_none(document.placement)),
         recompute=(policy or Recompute.NONE).value,
+        training=None if training is None else training_to_core(training),
     )
 
 
@@ -289,6 +310,8 @@ def _degrees(document: ParallelismDocument | None, derived: int) -> Degrees:
         context=or_none(document.context) or 1,
         data=or_none(document.data) or 1,
         sequence_parallel=or_none(document.sequence_parallel) or False,
+        expert=or_none(document.expert) or 1,
+        expert_tensor=or_none(document.expert_tensor) or 1,
     )
 
 

@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from service.core.models.dtypes import DType
 from service.core.plans.check import check_plan
 from service.core.plans.plan import (
     ActivationChange,
@@ -19,6 +20,7 @@ from service.core.plans.plan import (
     Workload,
 )
 from service.core.plans.resolve import resolve
+from service.core.plans.training import MasterCopy, Optimizer, OptimizerSharding, Training
 from service.core.schedules.program import PairMode
 from service.core.schedules.transfers import TransferMode
 from service.formats.documents.plan import PlanDocument, to_core
@@ -34,12 +36,16 @@ LARGE = """
   "topology": "two-dgx-h100@1",
   "costs": {"model": "gpt-48@1", "profile": "gpt-48-h100@3"},
   "workload": {"sequence_length": 4096, "microbatches": 16, "global_batch_size": 32},
-  "parallelism": {"pipeline": 4, "tensor": 2, "data": 2, "context": 1, "sequence_parallel": true},
+  "parallelism": {"pipeline": 4, "tensor": 2, "data": 2, "context": 1, "sequence_parallel": true,
+                  "expert": 2, "expert_tensor": 2},
   "partition": {"layers_per_stage": [13, 12, 12, 13], "skip_routing": "direct"},
   "schedule": {"kind": "1f1b", "chunks_per_rank": 1, "transfer_mode": "latency",
                "recompute_before_gradient": true},
   "placement": {"order": ["tensor", "data", "pipeline"], "devices": ["host0/gpu*", "host1/gpu*"]},
-  "recompute": {"default": "selective"}
+  "recompute": {"default": "selective"},
+  "training": {"optimizer": "adam", "weight_dtype": "bf16", "gradient_dtype": "fp32",
+               "master_dtype": "none", "optimizer_state_dtypes": ["bf16", "fp32"],
+               "optimizer_sharding": "gradients"}
 }
 """
 
@@ -72,7 +78,9 @@ def test_the_smallest_plan_is_complete() -> None:
 
 def test_everything_a_plan_can_say_arrives() -> None:
     assert to_core(read(LARGE)) == Plan(
-        degrees=Degrees(pipeline=4, tensor=2, data=2, context=1, sequence_parallel=True),
+        degrees=Degrees(
+            pipeline=4, tensor=2, data=2, sequence_parallel=True, expert=2, expert_tensor=2
+        ),
         workload=Workload(16, global_batch_size=32, sequence_length=4096),
         schedule=Schedule(
             "1f1b", transfer_mode=TransferMode.LATENCY, recompute_before_gradient=True
@@ -86,6 +94,14 @@ def test_everything_a_plan_can_say_arrives() -> None:
             devices=("host0/gpu*", "host1/gpu*"),
         ),
         recompute="selective",
+        training=Training(
+            Optimizer.ADAM,
+            weight_dtype=DType.BF16,
+            gradient_dtype=DType.FP32,
+            master_dtype=MasterCopy.NONE,
+            moment_dtypes=(DType.BF16, DType.FP32),
+            optimizer_sharding=OptimizerSharding.GRADIENTS,
+        ),
     )
 
 
@@ -101,6 +117,8 @@ def test_every_field_of_a_stage_arrives() -> None:
         "backward_boundary_bytes",
         "transfer_seconds",
         "backward_transfer_seconds",
+        "parameter_count",
+        "expert_parameter_count",
     ]
     values = {field: number for number, field in enumerate(fields, start=1)}
     stages = to_core(read(changed("costs.stages", [values]))).stages
@@ -167,7 +185,7 @@ def test_values_at_the_edge_are_read(path: str, value: object) -> None:
         ("costs.stages.0.boundary_bytes", -1),
         ("costs.stages.0.boundary_bytes", 1.5),
         ("parallelism.pipeline", 0),
-        ("parallelism.expert", 1),
+        ("parallelism.expert", 0),
         ("schedule.kind", "1F1B"),
         ("schedule.transfer_mode", "torus"),
         ("recompute.default", "everything"),
@@ -186,6 +204,15 @@ def test_values_at_the_edge_are_read(path: str, value: object) -> None:
 def test_what_the_schema_refuses(path: str, value: object) -> None:
     with pytest.raises(msgspec.ValidationError):
         read(changed(path, value))
+
+
+def test_training_says_its_optimizer_at_least() -> None:
+    assert to_core(read(changed("training", {"optimizer": "sgd"}))).training == Training(
+        Optimizer.SGD
+    )
+    for unreadable in ({}, {"optimizer": "newton"}, {"optimizer": "adam", "master_dtype": "int8"}):
+        with pytest.raises(msgspec.ValidationError, match="training"):
+            read(changed("training", unreadable))
 
 
 @pytest.mark.parametrize("part", ["costs", "workload", "schedule"])
