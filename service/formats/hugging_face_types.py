@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from service.core.models.dimensions import Attention, Experts, LatentAttention, Mlp
 from service.formats.pasted_json import JsonFile
-from service.formats.transformer_model import Attention, Experts, LatentAttention, Mlp
 
 __all__ = ["MODEL_TYPES", "Fields", "Shape"]
 

@@ -10,14 +10,12 @@ from re import compile as compile_expression
 from re import fullmatch
 
 from service.core.errors import FaultCode
+from service.core.models.dimensions import Attention, Experts, Mlp
 from service.core.models.dtypes import DType
 from service.formats.megatron_options import Options, read_options
 from service.formats.megatron_plan import read_plan
 from service.formats.model_reading import ModelReading, StatedModel
 from service.formats.transformer_model import (
-    Attention,
-    Experts,
-    Mlp,
     Transformer,
     active_parameter_count,
     model_document,

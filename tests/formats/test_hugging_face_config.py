@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from service.core.errors import FaultCode
+from service.core.models.dimensions import Attention, Dimensions, Experts, Mlp, Split
 from service.core.models.dtypes import DType
 from service.core.models.graph import Model
 from service.formats.documents.model import to_core
@@ -157,8 +158,19 @@ def test_a_mixture_by_hand() -> None:
     assert model.parameter_count == sum(counts) - 1600  # embedding and head are one weight
     assert [tie.layers for tie in model.ties] == [(0, 6)]
     assert reading.facts["active_parameters"] == model.parameter_count - 3 * 3 * 16 * 12
+    assert model.layers[2].dimensions == Dimensions(
+        hidden=16,
+        attention=Attention(heads=6, key_value_heads=3, head_size=4),
+        feed_forward=Experts(count=5, active=2, each=Mlp(width=12, gated=True)),
+    )
+    assert model.layers[0].dimensions == Dimensions(hidden=16, embedding_vocabulary=100)
+    assert model.layers[6].dimensions == Dimensions(hidden=16, head_vocabulary=100)
     weights = {p.name: p.count for p in model.layers[2].parameters}
     assert weights["block.1.experts.gate.weight"] == 5 * 16 * 12
+    splits = {p.name.removeprefix("block.1."): p.split for p in model.layers[2].parameters}
+    assert splits["experts.gate.weight"] is Split.EXPERT
+    assert splits["router.weight"] is splits["mlp_norm.weight"] is Split.NONE
+    assert splits["attention.key.weight"] is Split.TENSOR
     assert weights["block.1.attention.key.bias"] == 12
     assert weights["block.1.router.weight"] == 80
     assert {t.name: t.consumers for t in model.tensors} == {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.models.dimensions import Dimensions, Split
 from service.core.models.dtypes import DType
 
 __all__ = [
@@ -33,12 +34,16 @@ class Symbol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A weight of a layer. Equal names in two layers are one weight, so are equal tied groups."""
+    """A weight of a layer. Equal names in two layers are one weight, so are equal tied groups.
+
+    `split` is None where nobody says over which ranks its elements are spread.
+    """
 
     name: str
     count: int
     dtype: DType
     tied_group: str | None = None
+    split: Split | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +57,13 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The smallest thing a partition can move."""
+    """The smallest thing a partition can move; `dimensions` where it is part of a transformer."""
 
     name: str
     kind: str
     parameters: tuple[Parameter, ...] = ()
     buffers: tuple[Buffer, ...] = ()
+    dimensions: Dimensions | None = None
 
     @property
     def is_input(self) -> bool:
@@ -276,12 +282,17 @@ def _find_ties(layers: Sequence[Layer], faults: list[Fault]) -> tuple[Tie, ...]:
     for name, entries in groups.items():
         first = entries[0][2]
         for position, index, parameter in entries[1:]:
-            same = (parameter.count, parameter.dtype) == (first.count, first.dtype)
+            same = (parameter.count, parameter.dtype, parameter.split) == (
+                first.count,
+                first.dtype,
+                first.split,
+            )
             if not same or (parameter.name == first.name and parameter != first):
                 group = f" in tied group {first.tied_group!r}" if first.tied_group else ""
+                split = "" if first.split is None else f", split {first.split.value}"
                 detail = (
-                    f"{name} is one weight of {first.count} {first.dtype.value} elements{group} in "
-                    f"layer {layers[entries[0][0]].name!r}; say the same here"
+                    f"{name} is one weight of {first.count} {first.dtype.value} elements{split}"
+                    f"{group} in layer {layers[entries[0][0]].name!r}; say the same here"
                 )
                 path = ("layers", position, "parameters", index)
                 faults.append(Fault(FaultCode.INCONSISTENT, path, detail))

@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.models.dimensions import Split
 from service.core.models.dtypes import DType
 from service.core.models.graph import (
     Buffer,
@@ -27,6 +28,7 @@ from service.formats.documents.fields import (
     Text,
     or_none,
 )
+from service.formats.documents.model_dimensions import DimensionsDocument, dimensions_to_core
 
 __all__ = [
     "MAX_TENSORS",
@@ -61,6 +63,17 @@ class ParameterDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen
         ]
         | UnsetType
     ) = UNSET
+    split: (
+        Annotated[
+            Split,
+            Meta(
+                description="Over which ranks its elements are spread: the tensor-parallel ones "
+                "(assumed when absent), those that share the experts, or none",
+                examples=["tensor"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class BufferDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -88,6 +101,9 @@ class BlockLayerDocument(Struct, forbid_unknown_fields=True, kw_only=True, froze
         ),
     ]
     description: Annotated[Text, Meta(examples=["Conv2d(3, 64, 11x11)"])] | UnsetType = UNSET
+    dimensions: (
+        Annotated[DimensionsDocument, Meta(description="Of a part of a transformer")] | UnsetType
+    ) = UNSET
     parameters: (
         Annotated[list[ParameterDocument], Meta(max_length=1024, description="Trained weights")]
         | UnsetType
@@ -290,28 +306,35 @@ def to_core(document: ModelDocument) -> Model:
 def _entry(document: LayerDocument, faults: list[Fault], index: int) -> Layer | Repeat:
     layers, times = or_none(document.layers), or_none(document.repeat)
     if layers is not None:
-        for field in ("parameters", "buffers"):
+        for field in ("parameters", "buffers", "dimensions"):
             if getattr(document, field) is not UNSET:
                 detail = "belongs to one of the `layers` of the block"
                 faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("layers", index, field), detail))
         if times is None:
             detail = "a block of several `layers` says how often it stands there; 1 is allowed"
             faults.append(Fault(FaultCode.MISSING_FIELD, ("layers", index, "repeat"), detail))
-        inside = tuple((layer.name, _layer(layer)) for layer in layers)
+        inside = tuple(
+            (layer.name, _layer(layer, faults, ("layers", index, "layers", member)))
+            for member, layer in enumerate(layers)
+        )
         return Repeat(document.name, times or 1, inside)
-    layer = _layer(document)
+    layer = _layer(document, faults, ("layers", index))
     return layer if times is None else Repeat(document.name, times, ((None, layer),))
 
 
-def _layer(document: BlockLayerDocument) -> Layer:
+def _layer(document: BlockLayerDocument, faults: list[Fault], path: Path) -> Layer:
+    dimensions = or_none(document.dimensions)
     return Layer(
         name=document.name,
         kind=document.kind,
         parameters=tuple(
-            Parameter(p.name, p.count, p.dtype, or_none(p.tied_group))
+            Parameter(p.name, p.count, p.dtype, or_none(p.tied_group), or_none(p.split))
             for p in or_none(document.parameters) or ()
         ),
         buffers=tuple(Buffer(b.name, b.count, b.dtype) for b in or_none(document.buffers) or ()),
+        dimensions=None
+        if dimensions is None
+        else dimensions_to_core(dimensions, (*path, "dimensions"), faults),
     )
 
 
