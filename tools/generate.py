@@ -16,6 +16,7 @@ from tools.contract_examples import generated_files as contract_files
 from tools.readme import generated_files as readme_files
 from tools.reference_designs import generated_files as reference_design_files
 from tools.worked_examples import generated_files as worked_example_files
+from validation.page import generated_files as validation_files
 
 __all__ = ["SOURCES", "Source", "main", "stale_files"]
 
@@ -35,6 +36,7 @@ SOURCES = (
     Source(worked_example_files, folders=("docs/images/worked-examples",)),
     Source(readme_files),
     Source(reference_design_files),
+    Source(validation_files),
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 from service.formats.documents import model as models
 from service.formats.documents import profile as profiles
 from service.formats.pipedream import read_pipedream
-from tests.formats.best_partition import best_four_stages
+from validation.best_partition import best_four_stages
 
 PROFILES = (
     Path(__file__).resolve().parents[3] / "shared" / "data" / "profiles" / "pipedream" / "profiler"

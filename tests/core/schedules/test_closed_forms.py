@@ -14,6 +14,7 @@ from service.core.schedules.program import PairMode, RecomputeMode
 from service.core.schedules.timeline import Timeline
 from tests.core.schedules.plans import MILLISECOND, thirds, timeline
 from tests.core.schedules.reference_orders import shapes_of
+from validation.zero_bubble import TABLE
 
 TRIPLES = [
     (10, 10, 10), (10, 10, 5), (10, 12, 7), (10, 20, 5), (20, 10, 5), (7, 13, 1), (10, 10, 15),
@@ -269,40 +270,11 @@ def test_latency_beyond_the_forms(ranks: int) -> None:
         assert extra("looped_bfs", ranks, chunks, 1, thirds_of) == 2 * (chunks * ranks - 1)
 
 
-ZERO_BUBBLE_TABLE = [
-    (8, 24, 18522, 18086, 9337, 601, ".2431", ".1585", ".1083"),
-    (8, 64, 18546, 18097, 9321, 762, ".1240", ".0674", ".0444"),
-    (8, 32, 29802, 29428, 19530, 577, ".1898", ".1045", ".0559"),
-    (16, 48, 11347, 11248, 8132, 377, ".2552", ".1397", ".0672"),
-    (16, 128, 11325, 11308, 8109, 378, ".1251", ".0576", ".0266"),
-    (32, 128, 10408, 10204, 7703, 408, ".2168", ".1106", ".0490"),
-]
-
-
-@pytest.mark.parametrize(
-    ("ranks", "microbatches", "f", "i", "w", "c", "b1", "h1", "h2"), ZERO_BUBBLE_TABLE
-)
-def test_zero_bubble_table(
-    ranks: int, microbatches: int, f: int, i: int, w: int, c: int, b1: str, h1: str, h2: str
-) -> None:
-    """Zero Bubble Pipeline Parallelism (arXiv 2401.10241): bubble rates, times in us.
-
-    The cost is the makespan of 1F1B and ZB-H1 and the span of ZB-H2.
-    """
-    for schedule, published in (("1f1b", b1), ("zb_h1", h1), ("zb_h2", h2)):
-        line = timeline(
-            schedule, microbatches, [f] * ranks, latency=c, halves=([i] * ranks, [w] * ranks)
-        )
-        bubble = measure_bubble(line)
-        cost = bubble.span if schedule == "zb_h2" else bubble.makespan
-        rate = (cost - microbatches * (f + i + w)) / cost
-        assert f"{rate:.4f}".removeprefix("0") == published
-        share = bubble.span_idle_fraction if schedule == "zb_h2" else bubble.idle_fraction
-        assert share == pytest.approx(rate)
-
-
 def test_interleaved_zero_bubble_on_the_first_row_of_the_table() -> None:
-    ranks, microbatches, *times, latency = ZERO_BUBBLE_TABLE[0][:6]
+    """Of the Zero Bubble paper (arXiv 2401.10241), which is held in `validation`; times in us."""
+    case = TABLE[0][0]
+    ranks, microbatches, latency = case.ranks, case.microbatches, case.latency
+    times = case.forward, case.backward_input, case.backward_weight
     f, i, w = ([round(time / 3)] * 3 * ranks for time in times)
     line = timeline("interleaved_1f1b", microbatches, f, latency=latency, chunks=3, halves=(i, w))
     assert f"{measure_bubble(line).idle_fraction:.4f}" == "0.1090"

@@ -11,7 +11,7 @@ from service.core.topology.flows.demands import Exchange, Messages
 from service.core.topology.flows.results import BindingKind, BoundKind, FlowBound
 from service.core.topology.flows.study import FlowStudy
 from service.core.topology.paths import PathFinder
-from tests.core.topology.flows.small_clusters import cluster_of, nvswitch_hosts, with_rates
+from validation.small_clusters import cluster_of, nvswitch_hosts, with_rates
 
 Ends = tuple[str, str]
 

@@ -15,8 +15,8 @@ from service.core.topology.flows.network import network_of
 from service.core.topology.flows.routes import FREE, Commodity, Routes
 from service.core.topology.flows.unavoidable import unavoidable
 from service.core.topology.flows.witness import offered, rounded_down, witness_of
-from tests.core.topology.flows.small_clusters import cluster_of, dgx_1_nvlinks, nvswitch_hosts
 from tests.core.topology.random_clusters import random_cluster
+from validation.small_clusters import cluster_of, dgx_1_nvlinks, nvswitch_hosts
 
 
 def commodity_of(random: Random, *, inward: bool) -> Commodity | None:

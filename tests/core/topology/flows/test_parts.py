@@ -12,8 +12,8 @@ from service.core.topology.flows.parts import (
     lost_in_collective,
     part_of_each,
 )
-from tests.core.topology.flows.small_clusters import cluster_of, ring
 from tests.core.topology.random_clusters import random_cluster
+from validation.small_clusters import cluster_of, ring
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,4 +1,7 @@
-"""Published and hand-derived figures of all-to-all and all-gather, to their printed digits."""
+"""Published and hand-derived figures of all-to-all and all-gather, and what binds them.
+
+Further ones stand in `validation`.
+"""
 
 from fractions import Fraction
 from math import prod
@@ -12,24 +15,10 @@ from service.core.topology.flows.demands import CollectiveKind, Exchange, Gather
 from service.core.topology.flows.results import BindingKind, BoundKind, FlowBounds
 from service.core.topology.flows.study import FlowStudy
 from service.core.topology.spec import ClusterSpec, DeviceSpec, HostSpec, NvlinkDomain, Torus
-from tests.core.topology.flows.small_clusters import (
-    cluster_of,
-    dgx_1_nvlinks,
-    nvswitch_hosts,
-    ring,
-    torus,
-)
+from validation.small_clusters import dgx_1_nvlinks, nvswitch_hosts, two_dgx_2
+from validation.topologies import all_to_all_rate
 
 GB = 10**9
-
-
-def theta(cluster: Cluster) -> float:
-    """Bytes per second for each pair at once, under the policy `any`."""
-    study = FlowStudy(cluster)
-    found = bound_exchange(study, Exchange(study.network.gpus, Fraction(1)), FlowRouting.ANY)
-    flow = found.of(BoundKind.CONCURRENT_FLOW)
-    assert flow is not None
-    return 1 / flow.seconds
 
 
 def gathered(cluster: Cluster, kind: CollectiveKind = CollectiveKind.ALL_GATHER) -> FlowBounds:
@@ -42,35 +31,6 @@ def digits(value: float, printed: str) -> bool:
     """Whether a value rounds to what was printed."""
     decimals = len(printed.partition(".")[2])
     return f"{value:.{decimals}f}" == printed
-
-
-@pytest.mark.parametrize(
-    ("cluster", "printed"),
-    [
-        # SCCL: bandwidth-optimal cost 1/3 of a DGX-1's all-to-all, so L bytes take L / 75 GB/s.
-        (dgx_1_nvlinks(), "9.375"),
-        (nvswitch_hosts(1, 8, 450e9), "64.2857"),
-        # Between the devices of one host any route counts, over NICs too.
-        (nvswitch_hosts(1, 8, 450e9, 50e9), "71.43"),
-        # Sixteen devices, eight NICs of 50 GB/s a host: 64 pairs over 400 GB/s. With forwarding
-        # over NVLink separate rails lose nothing.
-        (nvswitch_hosts(2, 8, 450e9, 50e9), "6.25"),
-        (nvswitch_hosts(2, 8, 450e9, 50e9, rails=True), "6.25"),
-    ],
-    ids=["dgx-1", "nvswitch", "nvswitch and nics", "one switch", "rails"],
-)
-def test_all_to_all_of_known_hosts(cluster: Cluster, printed: str) -> None:
-    assert digits(theta(cluster) / GB, printed)
-
-
-@pytest.mark.parametrize(("count", "expected"), [(4, 0.5), (8, 0.125), (16, 0.03125)])
-def test_all_to_all_of_rings(count: int, expected: float) -> None:
-    """8 / n^2: the mean distance is n^2 / (4 (n - 1)) and 2 n links carry it."""
-    assert theta(ring(count)) == expected == 8 / count**2
-
-
-def test_all_to_all_of_a_torus() -> None:
-    assert theta(torus(4, 4)) == 0.125
 
 
 def test_the_mesh_of_a_dgx_1_binds_before_its_ports() -> None:
@@ -102,7 +62,7 @@ def test_rings_and_tori_whose_routers_forward(
     )
     network = Torus(dimensions=dimensions, link_bytes_per_second=1.0)
     made = expand(ClusterSpec(hosts=(host,), device_network=network)).cluster
-    assert theta(made) == pytest.approx(float(expected), rel=1e-12)
+    assert all_to_all_rate(made) == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_a_rack_of_72_and_its_links() -> None:
@@ -113,18 +73,7 @@ def test_a_rack_of_72_and_its_links() -> None:
     kept = {ends: one for ends, one in whole.links.items() if one.kind is LinkKind.NVLINK}
     names = {end for ends in kept for end in ends}
     vertices = {name: vertex for name, vertex in whole.vertices.items() if name in names}
-    assert theta(Cluster(vertices, kept)) == pytest.approx(900e9 / 71)
-
-
-def two_dgx_2() -> Cluster:
-    """Sixteen V100 with 125 GB/s into their switch, eight NICs of 12.5 GB/s beside it."""
-    devices = [f"h{host}/gpu{place}" for host in range(2) for place in range(16)]
-    joined = [(name, f"{name.partition('/')[0]}/nvs", 125e9) for name in devices]
-    for host in range(2):
-        for place in range(8):
-            joined.append((f"h{host}/nvs", f"h{host}/nic{place}", 12.5e9))
-            joined.append((f"h{host}/nic{place}", "switch", 12.5e9))
-    return cluster_of(devices, joined)
+    assert all_to_all_rate(Cluster(vertices, kept)) == pytest.approx(900e9 / 71)
 
 
 def test_all_to_all_of_two_dgx_2() -> None:

@@ -21,8 +21,8 @@ from service.core.topology.flows.questions import (
 )
 from service.core.topology.flows.results import BoundKind, Method
 from service.core.topology.flows.use import UseBasis, uses_of
-from tests.core.topology.flows.small_clusters import cluster_of, nvswitch_hosts, with_rates
 from tests.core.topology.random_clusters import random_cluster
+from validation.small_clusters import cluster_of, nvswitch_hosts, with_rates
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 

@@ -29,8 +29,8 @@ from service.core.topology.spec import (
     LinkSpec,
     RailOptimised,
 )
-from tests.core.topology.flows.small_clusters import nvswitch_hosts, with_rates
 from tests.core.topology.random_clusters import random_cluster
+from validation.small_clusters import nvswitch_hosts, with_rates
 
 
 def hosts(count: int, gpus: int = 2, name: str = "h", duplex: Duplex = Duplex.FULL) -> HostSpec:

@@ -5,7 +5,16 @@ from dataclasses import replace
 
 from service.core.topology.cluster import Cluster, Link, LinkKind, Vertex, VertexKind
 
-__all__ = ["cluster_of", "dgx_1_nvlinks", "nvswitch_hosts", "ring", "torus", "with_rates"]
+__all__ = [
+    "GB",
+    "cluster_of",
+    "dgx_1_nvlinks",
+    "nvswitch_hosts",
+    "ring",
+    "torus",
+    "two_dgx_2",
+    "with_rates",
+]
 
 GB = 1e9
 
@@ -93,3 +102,14 @@ def nvswitch_hosts(
                 kinds[frozenset((device, port))] = LinkKind.PCIE
                 kinds[frozenset((port, switch))] = LinkKind.NETWORK
     return cluster_of(devices, joined, kinds=kinds)
+
+
+def two_dgx_2() -> Cluster:
+    """Sixteen V100 with 125 GB/s into their switch, eight NICs of 12.5 GB/s beside it."""
+    devices = [f"h{host}/gpu{place}" for host in range(2) for place in range(16)]
+    joined = [(name, f"{name.partition('/')[0]}/nvs", 125e9) for name in devices]
+    for host in range(2):
+        for place in range(8):
+            joined.append((f"h{host}/nvs", f"h{host}/nic{place}", 12.5e9))
+            joined.append((f"h{host}/nic{place}", "switch", 12.5e9))
+    return cluster_of(devices, joined)

@@ -49,7 +49,8 @@ def best_four_stages(model: Model, costs: Sequence[int]) -> tuple[int, list[list
         if best is None or slowest < best[0]:
             chosen = int(below[first.argmin()]), middle, int(above[last.argmin()])
             best = slowest, chosen
-    assert best is not None
+    if best is None:
+        raise ValueError("a model without layers has no stages")
     ends = [0, *(states[index] for index in best[1]), states[-1]]
     stage_of = {
         layer: next(stage for stage in range(4) if ends[stage + 1] >> layer & 1) for layer in layers

@@ -1,0 +1,1 @@
+"""Published values beside ours, each with its error and what it is held to."""
