@@ -46,7 +46,7 @@ def read_megatron(content: bytes, stated: StatedModel) -> ModelReading:
     """
     options = read_options(content)
     model = _transformer(options, stated)
-    plan = read_plan(options, len(model.blocks))
+    plan = read_plan(options, len(model.blocks), tied=model.tied)
     name = too_large(model)
     if name is not None:
         options.refuse_together(f"{name} would have more than 2^53 - 1 elements")

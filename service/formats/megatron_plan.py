@@ -7,6 +7,7 @@ on the last. Stages count chunk by chunk over the ranks.
 
 from msgspec import UNSET
 
+from service.core.plans.plan import TiedParameters
 from service.core.profiles.profile import Recompute
 from service.formats.documents.costs import CostsDocument
 from service.formats.documents.fields import MAX_MICROBATCHES, MAX_STAGES
@@ -23,10 +24,11 @@ from service.formats.megatron_options import Options
 __all__ = ["read_plan"]
 
 
-def read_plan(options: Options, blocks: int) -> PlanDocument | None:
+def read_plan(options: Options, blocks: int, *, tied: bool) -> PlanDocument | None:
     """The plan, with empty costs; None where no microbatch size is given.
 
-    Faults are told to `options`.
+    Where the head is the embedding again (`tied`), first and last stage each hold a copy. Faults
+    are told to `options`.
     """
     if not options.has("micro_batch_size"):
         return None
@@ -52,7 +54,10 @@ def read_plan(options: Options, blocks: int) -> PlanDocument | None:
             data=data,
             sequence_parallel=options.flag("sequence_parallel"),
         ),
-        partition=PartitionDocument(layers_per_stage=counts),
+        partition=PartitionDocument(
+            layers_per_stage=counts,
+            tied_parameters=TiedParameters.DUPLICATE if tied and len(counts) > 1 else UNSET,
+        ),
         schedule=_schedule(options, pipeline, chunks),
         recompute=_recompute(options),
     )

@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.api.price_requests import store_documents
+
 CountRows = Callable[[], Awaitable[dict[str, int]]]
 
 CONFIG: dict[str, Any] = {
@@ -163,6 +165,35 @@ async def test_a_launch_becomes_a_model_and_a_plan_that_is_priced(
     assert plan["partition"]["layers_per_stage"] == [3, 4]
     again = await client.post(URL, files=launch_file(), data=fields)
     assert (again.status_code, again.json()["plan"]["change"]) == (200, "unchanged")
+
+
+async def test_a_launch_with_tied_embeddings_is_priced_with_a_copy_at_each_end(
+    client: httpx.AsyncClient,
+) -> None:
+    """A vocabulary of 128 x 64: 8,192 weights at both ends of the pipeline, 16 KiB in bf16."""
+    await store_documents(client)
+    stored = await client.put("/v1/profiles/small", json={"measurements": ROWS})
+    assert stored.status_code == 201, stored.text
+    tied = launch_file(LAUNCH.replace("--untie-embeddings-and-output-weights ", ""))
+    fields = {"vocabulary_size": "100", "profile": "small", "plan_name": "launch"}
+    imported = await client.post(URL, files=tied, data=fields)
+    assert imported.status_code == 201, imported.text
+    plan = (await client.get("/v1/plans/launch")).json()["document"]
+    assert plan["partition"]["tied_parameters"] == "duplicate"
+    request = {"plan": "launch", "patch": {"topology": "two-hosts"}}
+    answer = (await client.post("/v1/boundary-transfers", json=request)).json()
+    (copies,) = answer["tied_copies"]
+    assert (copies["weights"], copies["stages"]) == (["embedding"], [0, 1])
+    assert (copies["parameter_count"], copies["rank_gradient_bytes"]) == (8192, 16384)
+    assert [group["ranks"] for group in copies["groups"]] == [[0, 2], [1, 3]]
+    assert [len(group["paths"]) for group in copies["groups"]] == [2, 2]
+    assert 0 < copies["lower_bound_seconds"] <= copies["exchange_seconds"]
+    assert "tied_copies_exchange" in {said["code"] for said in answer["not_represented"]}
+    estimate = (await client.post("/v1/estimates", json=request)).json()
+    assert estimate["boundary_transfers"]["tied_copies"] == answer["tied_copies"]
+    weights = [stage["weights"] for stage in estimate["cadence"]["stages"]]
+    assert [stage["tied_parameter_count"] for stage in weights] == [8192, 8192]
+    assert [stage["copied_parameter_count"] for stage in weights] == [0, 8192]
 
 
 async def test_without_a_profile_a_launch_is_a_model(client: httpx.AsyncClient) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from service.core.errors import FaultCode
 from service.core.models.dtypes import DType
@@ -169,6 +170,9 @@ def test_uneven_ends_and_plain_pipelines() -> None:
     base = GPT3.replace("--pipeline-model-parallel-size 8", "--pipeline-model-parallel-size 4")
     assert plan_of(read_text(base)).partition.layers_per_stage == [25, 24, 24, 26]  # type: ignore[union-attr]
     ends = " --decoder-first-pipeline-num-layers 20 --decoder-last-pipeline-num-layers 16"
+    assert plan_of(read_text(base)).partition.tied_parameters == "duplicate"  # type: ignore[union-attr]
+    untied = plan_of(read_text(base + " --untie-embeddings-and-output-weights"))
+    assert untied.partition.tied_parameters is UNSET  # type: ignore[union-attr]
     uneven = plan_of(read_text(base + ends))
     assert uneven.partition.layers_per_stage == [21, 30, 30, 18]  # type: ignore[union-attr]
     assert uneven.parallelism.data == 2  # type: ignore[union-attr]

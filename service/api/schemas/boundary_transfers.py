@@ -17,6 +17,7 @@ from service.api.schemas.ranges import (
     seconds_ranges,
 )
 from service.api.schemas.shared_links import SharedLink, shared_link_terms
+from service.api.schemas.tied_copies import TiedCopiesOut, tied_copies_terms
 from service.core.amounts import Amount, Spread, combine
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure
@@ -147,11 +148,15 @@ class BoundaryOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     pairs: list[PairOut]
 
 
-class BoundaryTransfers(msgspec.Struct, kw_only=True, frozen=True):
-    """Every boundary, and the links that boundaries share."""
+class BoundaryTransfers(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Every boundary, the links that boundaries share, and copies of tied weights."""
 
     boundaries: list[BoundaryOut]
     shared_links: list[SharedLink]
+    tied_copies: Annotated[
+        list[TiedCopiesOut] | Unset,
+        Meta(description="Weights that stand on several stages; absent where there are none."),
+    ] = msgspec.UNSET
 
 
 BoundaryTransfersAnswer = answer_type("BoundaryTransfersAnswer", BoundaryTransfers)
@@ -167,6 +172,7 @@ def boundary_transfers_terms(
             _boundary(boundary, by_edge, simulated) for boundary in simulated.resolved.boundaries
         ],
         shared_links=shared_link_terms(simulated),
+        tied_copies=tied_copies_terms(simulated.resolved),
     )
 
 

@@ -7,9 +7,10 @@ from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
 from service.api.schemas.ranges import SecondsRanges, mean_seconds, seconds_ranges
-from service.core.amounts import Amount, SizeClasses, combine
+from service.api.schemas.stage_weights import StageWeightsOut, stage_weights_terms
+from service.core.amounts import Amount, combine
 from service.core.estimates.simulation import SimulatedPlan
-from service.core.plans.plan import ResolvedStage
+from service.core.plans.plan import ResolvedPlan, ResolvedStage
 from service.core.schedules.cadence import Cadence as CoreCadence
 from service.core.schedules.cadence import PhaseCadence, StageCadence
 from service.core.schedules.no_steady import NoSteady
@@ -61,6 +62,10 @@ class CadenceStage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
         str, Meta(description="Where the times came from: given, measured or assumed.")
     ]
     seconds_ranges: SecondsRanges = msgspec.UNSET
+    weights: Annotated[
+        StageWeightsOut | msgspec.UnsetType,
+        Meta(description="What the stage holds; absent when the plan gives costs itself."),
+    ] = msgspec.UNSET
 
 
 class CycleStep(msgspec.Struct, kw_only=True, frozen=True):
@@ -141,7 +146,7 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
     for boundary in resolved.boundaries:
         sends[boundary.source] = combine(max, sends[boundary.source], boundary.forward_picoseconds)
     stages = [
-        _stage(stage, priced, resolved.sizes, send)
+        _stage(stage, priced, resolved, send)
         for stage, priced, send in zip(cadence.stages, resolved.stages, sends, strict=True)
     ]
     steady = cadence.steady
@@ -157,8 +162,9 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
 
 
 def _stage(
-    stage: StageCadence, priced: ResolvedStage, sizes: SizeClasses, send: Amount
+    stage: StageCadence, priced: ResolvedStage, resolved: ResolvedPlan, send: Amount
 ) -> CadenceStage:
+    sizes = resolved.sizes
     known = {
         "backward_input_seconds": priced.backward_input_picoseconds,
         "backward_weight_seconds": priced.backward_weight_picoseconds,
@@ -192,6 +198,7 @@ def _stage(
             **{name: sizes.spread(amount) for name, amount in run.items()},
             work_seconds=stage.work_spread,
         ),
+        weights=stage_weights_terms(resolved, stage.stage),
     )
 
 

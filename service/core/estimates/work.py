@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.plans.placement import MAX_RANKS
-from service.core.plans.plan import Plan
+from service.core.plans.plan import Plan, TiedParameters
 from service.core.plans.schedule import plan_family, plan_shape
 from service.core.plans.workload import given_lists
 from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
@@ -268,12 +268,15 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
     tried = family.passes + _HANDMADE_RUNS * bool(held_against)
     replicas = degrees.tensor * degrees.context * degrees.data
     pairs = (stages - 1) * family.directions * replicas
+    partition = plan.partition
+    copies = partition is not None and partition.tied_parameters is TiedParameters.DUPLICATE
     link_runs = _LINK_RUN_COST * (_LINK_RUNS + replays) if _queues(plan) else 0
     return Work(
         operations=operations,
         runs=_RUNS + replays + tried + link_runs,
         steady_operations=stages * steady * kinds,
-        paths=0 if plan.topology is None else 2 * pairs,
+        # Copies mostly stand at both ends of the pipeline; more have a limit of their own.
+        paths=0 if plan.topology is None else 2 * (pairs + copies * replicas),
         path_steps=operations // degrees.pipeline,
         # With more of them the plan is refused before any is placed.
         ranks=min(degrees.world_size, MAX_RANKS),

@@ -14,11 +14,11 @@ __all__ = [
     "Buffer",
     "Layer",
     "Model",
+    "ModelWeight",
     "Parameter",
     "RecordedSize",
     "Symbol",
     "Tensor",
-    "Tie",
     "build_model",
 ]
 
@@ -108,11 +108,23 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
-    """Layers (by position, at least two) that hold the same weight and must stay together."""
+class ModelWeight:
+    """One trained weight, and the layers (by position, ascending) that hold it.
+
+    `name` is that of its tied group where it has one, else of the parameter.
+    """
 
     name: str
+    is_group: bool
+    count: int
+    dtype: DType
+    split: Split | None
     layers: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        """What to call it in a sentence."""
+        return f"{'tied group' if self.is_group else 'parameter'} {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +132,7 @@ class Model:
     """A checked graph. Positions count layers in execution order from 0.
 
     `producers[t]` is the position of the producer of tensor t (None: from outside) and
-    `consumers[t]` the positions of its consumers.
+    `consumers[t]` the positions of its consumers. `weights` stand in the order of first use.
     """
 
     layers: tuple[Layer, ...]
@@ -128,16 +140,12 @@ class Model:
     positions: Mapping[str, int]
     producers: tuple[int | None, ...]
     consumers: tuple[tuple[int, ...], ...]
-    ties: tuple[Tie, ...]
+    weights: tuple[ModelWeight, ...]
 
     @property
     def parameter_count(self) -> int:
         """Trained elements, shared ones once."""
-        seen: dict[str, int] = {}
-        for layer in self.layers:
-            for parameter in layer.parameters:
-                seen[_weight(parameter)] = parameter.count
-        return sum(seen.values())
+        return sum(weight.count for weight in self.weights)
 
 
 def build_model(layers: Sequence[Layer], tensors: Sequence[Tensor]) -> Model:
@@ -160,7 +168,7 @@ def build_model(layers: Sequence[Layer], tensors: Sequence[Tensor]) -> Model:
         faults += _check_links(tensor, positions, path)
         faults += _check_size(tensor, path)
         faults += _check_gradient(tensor, path)
-    ties = _find_ties(layers, faults)
+    faults += _check_shared(layers)
     if faults:
         raise InvalidInput(faults)
     return Model(
@@ -169,7 +177,7 @@ def build_model(layers: Sequence[Layer], tensors: Sequence[Tensor]) -> Model:
         positions=positions,
         producers=tuple(None if t.producer is None else positions[t.producer] for t in tensors),
         consumers=tuple(tuple(positions[name] for name in t.consumers) for t in tensors),
-        ties=ties,
+        weights=_find_weights(layers),
     )
 
 
@@ -264,13 +272,8 @@ def _check_gradient(tensor: Tensor, path: Path) -> list[Fault]:
     return faults
 
 
-def _weight(parameter: Parameter) -> str:
-    # A NUL can't stand in either name, so groups and names never meet.
-    return parameter.name if parameter.tied_group is None else f"\0{parameter.tied_group}"
-
-
-def _find_ties(layers: Sequence[Layer], faults: list[Fault]) -> tuple[Tie, ...]:
-    """Layers that share a weight: the same parameter name, or the same tied group."""
+def _check_shared(layers: Sequence[Layer]) -> list[Fault]:
+    """A weight is the same wherever it is named: by its own name, or by its tied group."""
     groups: dict[str, list[tuple[int, int, Parameter]]] = {}
     for position, layer in enumerate(layers):
         for index, parameter in enumerate(layer.parameters):
@@ -278,7 +281,7 @@ def _find_ties(layers: Sequence[Layer], faults: list[Fault]) -> tuple[Tie, ...]:
             groups.setdefault(f"parameter {parameter.name!r}", []).append(entry)
             if parameter.tied_group is not None:
                 groups.setdefault(f"tied group {parameter.tied_group!r}", []).append(entry)
-    ties = []
+    faults = []
     for name, entries in groups.items():
         first = entries[0][2]
         for position, index, parameter in entries[1:]:
@@ -296,7 +299,27 @@ def _find_ties(layers: Sequence[Layer], faults: list[Fault]) -> tuple[Tie, ...]:
                 )
                 path = ("layers", position, "parameters", index)
                 faults.append(Fault(FaultCode.INCONSISTENT, path, detail))
-        held_by = tuple(dict.fromkeys(position for position, _, _ in entries))
-        if len(held_by) > 1:
-            ties.append(Tie(name, held_by))
-    return tuple(ties)
+    return faults
+
+
+def _find_weights(layers: Sequence[Layer]) -> tuple[ModelWeight, ...]:
+    """Each weight once; of one tied group there is one, whatever the names of its parameters."""
+    first: dict[tuple[bool, str], Parameter] = {}
+    held_by: dict[tuple[bool, str], dict[int, None]] = {}
+    for position, layer in enumerate(layers):
+        for parameter in layer.parameters:
+            is_group = parameter.tied_group is not None
+            key = is_group, parameter.tied_group or parameter.name
+            first.setdefault(key, parameter)
+            held_by.setdefault(key, {})[position] = None
+    return tuple(
+        ModelWeight(
+            name=key[1],
+            is_group=key[0],
+            count=parameter.count,
+            dtype=parameter.dtype,
+            split=parameter.split,
+            layers=tuple(held_by[key]),
+        )
+        for key, parameter in first.items()
+    )

@@ -40,6 +40,12 @@ class PathCounts:
     given_below_assumed_bound: int = 0
     unreachable: list[RankPair] = field(default_factory=list)
 
+    def add(self, other: "PathCounts") -> None:
+        """Count what the paths of something else rest on too."""
+        self.without_latency += other.without_latency
+        self.without_effective += other.without_effective
+        self.with_assumed_bandwidth += other.with_assumed_bandwidth
+
 
 def price(
     payloads: Sequence[Payload],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.graph import Model
-from service.core.plans.plan import Partition
+from service.core.plans.plan import Partition, TiedParameters
 
 __all__ = ["assign_layers", "check_partition"]
 
@@ -61,7 +61,8 @@ def assign_layers(partition: Partition, model: Model, stages: int) -> tuple[int,
     """The stage of each layer, by position in execution order.
 
     `partition` has passed `check_partition`. Stages are down-sets of the graph: no tensor goes to
-    an earlier stage. Layers that share a weight stand on one stage.
+    an earlier stage. Layers that share a weight stand on one stage, unless the partition asks for
+    copies of it.
 
     Raises `InvalidInput` with every fault, paths into a plan document.
     """
@@ -73,7 +74,9 @@ def assign_layers(partition: Partition, model: Model, stages: int) -> tuple[int,
         stage_of_layer = _by_names(partition.stages, model)
     else:
         stage_of_layer = _by_counts(partition, layers)
-    faults = [*_backward_tensors(model, stage_of_layer), *_split_ties(model, stage_of_layer)]
+    faults = _backward_tensors(model, stage_of_layer)
+    if partition.tied_parameters is TiedParameters.REFUSE:
+        faults += _split_weights(model, stage_of_layer)
     if faults:
         raise InvalidInput(faults)
     return stage_of_layer
@@ -142,18 +145,25 @@ def _backward_tensors(model: Model, stage_of_layer: Sequence[int]) -> list[Fault
     return faults
 
 
-def _split_ties(model: Model, stage_of_layer: Sequence[int]) -> list[Fault]:
+def _split_weights(model: Model, stage_of_layer: Sequence[int]) -> list[Fault]:
     faults = []
-    for tie in model.ties:
-        first = tie.layers[0]
+    for weight in model.weights:
+        first = weight.layers[0]
+        stages = (stage_of_layer[layer] for layer in weight.layers)
         other = next(
-            (layer for layer in tie.layers if stage_of_layer[layer] != stage_of_layer[first]), None
+            (
+                layer
+                for layer, stage in zip(weight.layers, stages, strict=True)
+                if stage != stage_of_layer[first]
+            ),
+            None,
         )
         if other is not None:
             detail = (
                 f"layers {model.layers[first].name!r} on stage {stage_of_layer[first]} and "
                 f"{model.layers[other].name!r} on stage {stage_of_layer[other]} hold the same "
-                f"weight ({tie.name}) and must stand on one stage"
+                f"weight ({weight.label}): put them on one stage, or ask for a copy on each with "
+                "`partition.tied_parameters` `duplicate`"
             )
             faults.append(Fault(FaultCode.INCONSISTENT, ("partition",), detail))
     return faults

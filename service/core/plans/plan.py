@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from service.core.amounts import Amount, SizeClasses
 from service.core.models.cuts import CrossingTensor, SkipRouting
+from service.core.models.dimensions import Split
+from service.core.models.weights import StageWeights
+from service.core.plans.tied import TiedCopies, TiedParameters
 from service.core.plans.training import Training
 from service.core.schedules.program import PairMode, StageEdge
 from service.core.schedules.transfers import TransferMode
@@ -30,6 +33,7 @@ __all__ = [
     "Schedule",
     "SkipRouting",
     "Statement",
+    "TiedParameters",
     "TransferOrigin",
     "Workload",
 ]
@@ -81,6 +85,12 @@ class Degrees:
     def world_size(self) -> int:
         """How many ranks the plan has."""
         return self.pipeline * self.tensor * self.context * self.data
+
+    def sharing(self, split: Split | None) -> int:
+        """Among how many ranks a weight is spread; the tensor-parallel ones where nobody says."""
+        if split is Split.EXPERT:
+            return self.expert * self.expert_tensor
+        return 1 if split is Split.NONE else self.tensor
 
     @property
     def weight_replicas(self) -> int:
@@ -165,6 +175,7 @@ class Partition:
     cuts: tuple[int, ...] | None = None  # index of the first layer of stage 1, 2, ...
     stages: tuple[tuple[str, ...], ...] | None = None
     skip_routing: SkipRouting = SkipRouting.RELAY
+    tied_parameters: TiedParameters = TiedParameters.REFUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,7 +331,8 @@ class ResolvedPlan:
 
     `sizes` says which microbatches are alike; an amount of a stage or boundary is one number for
     all of them, or one for each of its classes. `memory_bytes` is the memory of the smallest device
-    of each pipeline rank, None where no device of it has a known one.
+    of each pipeline rank, None where no device of it has a known one. `weights` says what each
+    stage holds, None where the plan states its costs itself.
     """
 
     plan: Plan
@@ -328,6 +340,8 @@ class ResolvedPlan:
     sizes: SizeClasses
     stages: tuple[ResolvedStage, ...]
     boundaries: tuple[Boundary, ...]
+    weights: tuple[StageWeights, ...] | None
+    tied_copies: tuple[TiedCopies, ...]
     placement: tuple[Placed, ...]
     memory_bytes: tuple[int | None, ...]
     microbatch_size: int | None

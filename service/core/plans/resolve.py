@@ -8,6 +8,7 @@ from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.cuts import cut_model
 from service.core.models.graph import Model
 from service.core.models.sizes import BatchShape
+from service.core.models.weights import StageWeights, stage_weights
 from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
 from service.core.plans.costs import given_stages, layer_costs, measured_stages
@@ -31,6 +32,8 @@ from service.core.plans.schedule import (
     stage_count,
     stage_ranks,
 )
+from service.core.plans.tied_exchange import PricedCopies, tied_copies
+from service.core.plans.tied_statements import assumptions_of_copies, left_out_of_copies
 from service.core.plans.workload import Batch, resolve_batch, size_classes
 from service.core.profiles.profile import LayerCost, Point, Profile, Recompute
 from service.core.schedules.transfers import TransferMode
@@ -101,6 +104,9 @@ def resolve(
     stages: tuple[ResolvedStage, ...] | None = None
     payloads: list[Payload] | None = None
     costs: list[list[LayerCost]] | None = None
+    weights: tuple[StageWeights, ...] | None = None
+    copies: PricedCopies | None = None
+    homes = stage_ranks(plan)
     written = plan.schedule.order is not None
     if of_schedule and written:
         pass  # without a readable order nobody knows how many stages there are
@@ -116,9 +122,14 @@ def resolve(
             stages = measured_stages(plan, model, stage_of_layer, costs)
         if stage_of_layer is not None and batch is not None:
             payloads = attempt(_cut, plan, model, stage_of_layer, batch, sizes)
+        if stage_of_layer is not None:
+            weights = stage_weights(model, stage_of_layer)
+            if ranks is not None and placement is not None and homes is not None:
+                copies = attempt(
+                    tied_copies, plan, model, stage_of_layer, ranks, placement, homes, cluster
+                )
 
     priced = None
-    homes = stage_ranks(plan)
     if payloads is not None and ranks is not None and placement is not None and homes is not None:
         priced = attempt(price, payloads, ranks, placement, homes, cluster, sizes)
     if collector.faults:
@@ -126,6 +137,9 @@ def resolve(
     if ranks is None or batch is None or stages is None or placement is None or priced is None:
         raise RuntimeError("a plan without faults was not resolved")
     boundaries, counts = priced
+    tied = () if copies is None else copies.copies
+    if copies is not None:
+        counts.add(copies.counts)
     mode = _transfer_mode(plan, boundaries)
     return ResolvedPlan(
         plan=plan,
@@ -133,6 +147,8 @@ def resolve(
         sizes=sizes,
         stages=stages,
         boundaries=boundaries,
+        weights=weights,
+        tied_copies=tied,
         placement=placement,
         memory_bytes=_memory(ranks, placement, cluster),
         microbatch_size=batch.microbatch_size,
@@ -143,9 +159,13 @@ def resolve(
             *assumptions_of(
                 plan, mode, sizes, batch, model, profile, stages, boundaries, counts, idle
             ),
+            *assumptions_of_copies(tied),
             *documents_assumed(plan, cluster, profile, placement),
         ),
-        not_represented=left_out_of(plan, mode, batch, stages, boundaries, costs),
+        not_represented=(
+            *left_out_of(plan, mode, batch, stages, boundaries, costs),
+            *left_out_of_copies(tied),
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from service.core.plans.plan import (
     Plan,
     Schedule,
     SkipRouting,
+    TiedParameters,
     Workload,
 )
 from service.core.profiles.profile import Recompute
@@ -184,6 +185,17 @@ class PartitionDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen
         ]
         | UnsetType
     ) = UNSET
+    tied_parameters: (
+        Annotated[
+            TiedParameters,
+            Meta(
+                description="What becomes of a weight whose layers stand on several stages: it is "
+                "refused (refuse, when absent), or each of these stages holds a copy and their "
+                "gradients are added up after the last backward (duplicate)"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PlacementDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -325,6 +337,7 @@ def _partition(document: PartitionDocument | None) -> Partition | None:
         cuts=None if cuts is None else tuple(cuts),
         stages=None if stages is None else tuple(tuple(names) for names in stages),
         skip_routing=or_none(document.skip_routing) or SkipRouting.RELAY,
+        tied_parameters=or_none(document.tied_parameters) or TiedParameters.REFUSE,
     )
 
 

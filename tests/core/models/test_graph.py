@@ -32,7 +32,7 @@ def test_a_graph_is_indexed_by_execution_order() -> None:
     assert model.positions == {"a": 0, "b": 1, "c": 2}
     assert model.producers == (None, 0, 1)
     assert model.consumers == ((0,), (1, 2), (2,))
-    assert model.ties == ()
+    assert model.weights == ()
 
 
 def test_every_fault_of_the_links_is_told_at_once() -> None:
@@ -131,7 +131,7 @@ def test_layers_that_name_one_weight_or_one_group_are_tied() -> None:
     model = build_model(
         [layer("first", table), layer("x", shared), layer("y", shared), layer("last", head)], []
     )
-    assert [(tie.name, tie.layers) for tie in model.ties] == [
+    assert [(weight.label, weight.layers) for weight in model.weights] == [
         ("tied group 'embedding'", (0, 3)),
         ("parameter 'shared'", (1, 2)),
     ]

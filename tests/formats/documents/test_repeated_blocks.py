@@ -150,7 +150,7 @@ def test_a_tied_group_is_one_weight_in_all_repetitions() -> None:
     shared = {**CHAIN["layers"][1], "parameters": [weight("w", 7, tied_group="shared")]}
     model = model_of({**CHAIN, "layers": [CHAIN["layers"][0], shared, CHAIN["layers"][2]]})
     assert model.parameter_count == 7
-    assert [tie.layers for tie in model.ties] == [(1, 2, 3)]
+    assert [weight.layers for weight in model.weights] == [(1, 2, 3)]
 
 
 def test_a_model_written_once_is_the_one_that_is_written_out() -> None:
