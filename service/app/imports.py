@@ -16,8 +16,7 @@ from service.app.profile_fit import fit_to_model
 from service.app.profile_formats import PROFILE_FORMATS
 from service.app.references import find_all
 from service.app.services import Services
-from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.topology.readings import LeftOut
+from service.core.errors import Fault, FaultCode, InvalidInput, LeftOut
 from service.formats.documents.costs import CostsDocument
 from service.formats.model_reading import ModelReading, StatedModel
 from service.formats.profile_look_alikes import PROFILE_LOOK_ALIKES

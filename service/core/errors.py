@@ -1,4 +1,4 @@
-"""Faults of an input, and the errors that carry them.
+"""Faults of an input, the errors that carry them, and what of an input is read over.
 
     CoreError
     └── InvalidInput          a well-formed input that can't be computed; carries every fault
@@ -11,7 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["CoreError", "Fault", "FaultCode", "InvalidInput", "Path", "WorkBudgetExceeded"]
+__all__ = [
+    "CoreError",
+    "Fault",
+    "FaultCode",
+    "InvalidInput",
+    "LeftOut",
+    "Path",
+    "WorkBudgetExceeded",
+]
 
 Path = tuple[str | int, ...]
 
@@ -51,6 +59,14 @@ class Fault:
     def under(self, *prefix: str | int) -> "Fault":
         """The same fault seen from a document that holds this one at `prefix`."""
         return Fault(self.code, (*prefix, *self.path), self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something in a file that was read over, and why. Lines count from 1."""
+
+    line: int
+    detail: str
 
 
 class CoreError(Exception):

@@ -33,6 +33,7 @@ FORMAT = "astra_sim"
 _FIELDS = ("topology", "npus_count", "bandwidth", "latency")
 _SHAPES = ("Ring", "FullyConnected", "Switch")
 _COUNT = compile_expression(r"[1-9][0-9]{0,5}")
+_NO_NUMBER_YET = ("tbd", "x")
 _NUMBER = compile_expression(r"[0-9]{1,12}(\.[0-9]{1,12})?")
 _SOURCE = "bandwidth of the ASTRA-sim network"
 
@@ -119,6 +120,13 @@ def _dimensions(document: Marked, findings: Findings) -> list[_Dimension]:
         findings.refuse(document.line, f"has lists of different lengths: {told}")
     if len(columns) < len(_FIELDS) or len(set(lengths.values())) > 1:
         return []
+    for what in ("bandwidth", "latency"):
+        values = columns[what]
+        open_ = [value for value in values if (value.text or "").lower() in _NO_NUMBER_YET]
+        if open_:
+            count = f"{len(open_)} of {len(values)} dimensions"
+            detail = f"{what} of {count} is no number yet ({shown(open_[0].text or '')})"
+            findings.leave_out(open_[0].line, f"{detail}: it stays unknown")
     dimensions = []
     for shape, size, bandwidth, latency in zip(*columns.values(), strict=True):
         if shape.text not in _SHAPES:
@@ -152,9 +160,7 @@ def _number(value: Marked, what: str, findings: Findings) -> float | None:
     text = value.text or ""
     if _NUMBER.fullmatch(text):
         return float(text)
-    if text.lower() in ("tbd", "x"):
-        findings.leave_out(value.line, f"{what} is {text!r}, no number yet: it stays unknown")
-    else:
+    if text.lower() not in _NO_NUMBER_YET:
         findings.refuse(value.line, f"has a {what} {shown(text)}, which is no number")
     return None
 

@@ -51,6 +51,14 @@ class Marked:
         """The entries of a mapping; nothing where there is something else."""
         return self.value if isinstance(self.value, dict) else {}
 
+    def require_known(self, findings: Findings, *keys: str) -> None:
+        """Refuse what is no mapping (nothing is legal), and whatever in one has another key."""
+        if not isinstance(self.value, dict) and not self.is_null:
+            findings.refuse(self.line, f"is a mapping with {', '.join(keys)}")
+        for key, value in self.fields.items():
+            if key not in keys:
+                findings.refuse(value.line, f"gives {shown(key)}; known here are {', '.join(keys)}")
+
     def get(self, *keys: str) -> "Marked | None":
         """What stands at the end of these keys of mappings within each other, if anything does."""
         found: Marked | None = self

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from re import compile as compile_expression
 from typing import Any
 
-from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.topology.readings import LeftOut
+from service.core.errors import Fault, FaultCode, InvalidInput, LeftOut
 from service.formats.pasted_json import read_json
 from service.formats.pasted_text import Findings, lines_of, shown
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from service.core.errors import LeftOut
 from service.core.models.dtypes import DType
-from service.core.topology.readings import LeftOut
 from service.formats.documents.model import ModelDocument
 from service.formats.documents.plan import PlanDocument
 

@@ -150,8 +150,12 @@ class _Reader:
             if _TOKEN.fullmatch(token):
                 continue
             if token in _PEER_TO_PEER:
-                why = "of nvidia-smi topo -p2p, whose matrix says what may be, not what is joined"
-            elif _GLUED.fullmatch(token):
+                refuse_file(
+                    line,
+                    f"has {shown(token)}, which is of nvidia-smi topo -p2p, whose matrix says what"
+                    " may be, not what is joined",
+                )
+            if _GLUED.fullmatch(token):
                 why = "several relations glued together: the table was wrapped when it was pasted"
             else:
                 why = "no relation: X, NV<n>, PIX, PXB, PHB, NODE or SYS"

@@ -11,8 +11,7 @@ from math import isfinite
 from re import compile as compile_expression
 from typing import Any
 
-from service.core.errors import Fault, FaultCode, InvalidInput, Path
-from service.core.topology.readings import LeftOut
+from service.core.errors import Fault, FaultCode, InvalidInput, LeftOut, Path
 from service.formats.pasted_text import MAX_FAULTS, MAX_LEFT_OUT, Findings, shown
 
 __all__ = ["JsonFile", "read_json"]

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import NoReturn
 
-from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.topology.readings import LeftOut
+from service.core.errors import Fault, FaultCode, InvalidInput, LeftOut
 
 __all__ = [
     "MAX_FAULTS",
@@ -110,20 +109,23 @@ def refuse_file(line: int, detail: str) -> NoReturn:
     raise InvalidInput([Fault(FaultCode.UNREADABLE, ("line", line), f"line {line} {detail}")])
 
 
-def lines_of(content: bytes, findings: Findings) -> Iterator[tuple[int, str]]:
+def lines_of(
+    content: bytes, findings: Findings, most_lines: int | None = None
+) -> Iterator[tuple[int, str]]:
     """The lines with their numbers, without line ends and a byte order mark.
 
     A line that is no UTF-8 text, holds a NUL or is longer than `MAX_LINE_BYTES` is refused and not
-    given out; after too many faults, or `MAX_LINES`, the lines end.
+    given out; after too many faults, or `most_lines` (`MAX_LINES` when absent), the lines end.
     """
+    most = MAX_LINES if most_lines is None else most_lines
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         findings.refuse(1, "the file is UTF-16; save it as UTF-8")
         return
     for line, raw in enumerate(BytesIO(content.removeprefix(b"\xef\xbb\xbf")), start=1):
         if findings.enough:
             return
-        if line > MAX_LINES:
-            findings.refuse(line, f"is beyond the {MAX_LINES} lines that are read of a file")
+        if line > most:
+            findings.refuse(line, f"is beyond the {most} lines that are read of a file")
             return
         if len(raw) > MAX_LINE_BYTES:
             findings.refuse(line, f"is longer than {MAX_LINE_BYTES} bytes")

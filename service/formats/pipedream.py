@@ -12,9 +12,8 @@ from decimal import Decimal
 
 from msgspec import UNSET
 
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, FaultCode, InvalidInput, LeftOut
 from service.core.models.dtypes import DType
-from service.core.topology.readings import LeftOut
 from service.formats.documents.fields import MAX_INTEGER
 from service.formats.documents.model import (
     LayerDocument,

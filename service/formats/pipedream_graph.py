@@ -6,12 +6,12 @@ from decimal import Decimal
 from heapq import heapify, heappop, heappush
 from re import compile as compile_expression
 
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import FaultCode, LeftOut
 from service.core.models.graph import INPUT_KIND
-from service.core.topology.readings import LeftOut
 from service.formats.documents.fields import MAX_LAYERS
+from service.formats.pasted_text import Findings, lines_of, shown
 
-__all__ = ["MARK", "MAX_FAULTS", "MAX_LINKS", "Node", "PipeDreamGraph", "read_graph"]
+__all__ = ["MARK", "MAX_LINKS", "Node", "PipeDreamGraph", "read_graph"]
 
 # (tensor, consumer) pairs of one file: a list of many sizes taken whole by many nodes. The model
 # spells out each consumer's name, so a small file of long names could make a huge one.
@@ -21,12 +21,6 @@ MAX_LINK_CHARACTERS = 16 * 2**20
 MAX_SIZES = 4 * MAX_LAYERS
 # A line is a node or an edge, and each edge is a use of a tensor at least.
 MAX_LINES = MAX_LAYERS + MAX_LINKS
-# A broken file is told by its first faults; the rest follow from them as a rule.
-MAX_FAULTS = 100
-MAX_LEFT_OUT = 1000
-# What a refusal repeats of a line.
-_SHOWN = 80
-
 MARK = " -- forward_compute_time="
 _KEYS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 _NAME = compile_expression(r"[A-Za-z0-9_][A-Za-z0-9_./:-]{0,110}")
@@ -82,14 +76,14 @@ def read_graph(content: bytes) -> PipeDreamGraph:
     """Read the lines and join them.
 
     The order is the topological one that keeps to the order of node lines where it can. Raises
-    `InvalidInput` with every fault up to `MAX_FAULTS`, each with path `("line", n)`.
+    `InvalidInput` with every fault, each with path `("line", n)`.
     """
     reader = _Reader()
     reader.read(content)
     reader.link()
     order = reader.finish()
     return PipeDreamGraph(
-        {name: reader.nodes[name] for name in order}, reader.edges, reader.left_out()
+        {name: reader.nodes[name] for name in order}, reader.edges, reader.findings.left_out()
     )
 
 
@@ -99,67 +93,47 @@ class _Reader:
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.edges = 0
-        self._left_out: list[LeftOut] = []
-        self._more_repeated = 0
+        self.findings = Findings()
         self._sizes = 0
-        self._faults: list[Fault] = []
+        self._stopped = False
         self._pending: list[tuple[int, str, str]] = []
 
-    def left_out(self) -> tuple[LeftOut, ...]:
-        """What was not taken over, by line, and how much more there is than can be shown."""
-        found = sorted(self._left_out, key=lambda item: item.line)
-        more = len(found) + self._more_repeated - MAX_LEFT_OUT
-        if more > 0:
-            text = f"and {more} more such lines"
-            found[MAX_LEFT_OUT:] = [LeftOut(found[MAX_LEFT_OUT].line, text)]
-        return tuple(found)
-
     def read(self, content: bytes) -> None:
-        lines = content.count(b"\n") + 1
-        if lines > MAX_LINES:
-            self._refuse_all(f"{lines} lines; at most {MAX_LINES}")
-            return
-        for line, raw in enumerate(content.split(b"\n"), start=1):
-            try:
-                text = raw.decode().strip()
-            except UnicodeDecodeError:
-                self._refuse(line, "is not UTF-8 text")
-                text = ""
-            if text:
-                parts = text.split(" -- ")
-                if "\0" in text:
-                    self._refuse(line, "holds a NUL character")
-                elif len(parts) == 2 and MARK not in text:
-                    self._pending.append((line, parts[0], parts[1]))
-                    continue
-                else:
-                    self._node(line, parts)
-            if len(self.nodes) > MAX_LAYERS:
-                self._refuse(line, f"is a node beyond the {MAX_LAYERS} that a model may have")
-            elif len(self._faults) <= MAX_FAULTS and self._sizes <= MAX_SIZES:
+        for line, raw in lines_of(content, self.findings, MAX_LINES):
+            text = raw.strip()
+            if not text:
                 continue
-            # Edges may join nodes of the lines that are not read any more.
+            parts = text.split(" -- ")
+            if len(parts) == 2 and MARK not in text:
+                self._pending.append((line, parts[0], parts[1]))
+            else:
+                self._node(line, parts)
+            if len(self.nodes) > MAX_LAYERS:
+                self.findings.refuse(
+                    line, f"is a node beyond the {MAX_LAYERS} that a model may have"
+                )
+                self._stopped = True
+            self._stopped |= self._sizes > MAX_SIZES
+            if self._stopped:
+                break
+        # Edges may join nodes of lines that were not read.
+        if self._stopped or self.findings.enough:
             self._pending.clear()
-            return
 
     def link(self) -> None:
         """Join the nodes by the edges read, and check that element nodes find their element."""
         nodes = self.nodes
         seen: set[tuple[str, str]] = set()
-        repeated = 0
         for line, source, target in self._pending:
-            if len(self._faults) > MAX_FAULTS:
+            if self.findings.enough:
                 return
             parent, child = nodes.get(source), nodes.get(target)
             if parent is None or child is None:
                 unknown = [name for name in (source, target) if name not in nodes]
-                names = " and ".join(repr(name[:_SHOWN]) for name in unknown)
-                self._refuse(line, f"joins {names}, which no node line describes")
+                names = " and ".join(map(shown, unknown))
+                self.findings.refuse(line, f"joins {names}, which no node line describes")
             elif (source, target) in seen:
-                repeated += 1
-                if repeated <= MAX_LEFT_OUT + 1:
-                    detail = f"edge {source} -- {target} stands there twice"
-                    self._left_out.append(LeftOut(line, detail))
+                self.findings.leave_out(line, f"edge {source} -- {target} stands there twice")
             else:
                 seen.add((source, target))
                 parent.children.append(target)
@@ -167,9 +141,8 @@ class _Reader:
                 element = child.element_of(parent)
                 if element is not None and element >= len(parent.sizes):
                     detail = f"takes element {element} of {source}, which has {len(parent.sizes)}"
-                    self._refuse(child.line, detail)
+                    self.findings.refuse(child.line, detail)
         self.edges = len(seen)
-        self._more_repeated = max(0, repeated - MAX_LEFT_OUT - 1)
         links = sum(len(node.sizes) * len(node.children) for node in self.nodes.values())
         characters = sum(
             len(node.sizes) * sum(map(len, node.children)) for node in self.nodes.values()
@@ -184,19 +157,15 @@ class _Reader:
 
     def finish(self) -> list[str]:
         """The execution order; raises what was found."""
-        if not self.nodes and not self._faults:
-            self._faults.append(Fault(FaultCode.UNREADABLE, (), "the file has no node line"))
+        if not self.nodes and not self.findings.faulty:
+            self.findings.refuse(None, "the file has no node line")
         order, stuck = _execution_order(self.nodes)
-        if stuck and not self._faults:
+        if stuck and not self.findings.faulty:
             names = ", ".join(stuck[:5]) + (", ..." if len(stuck) > 5 else "")
-            self._refuse(
+            self.findings.refuse(
                 self.nodes[stuck[0]].line, f"is part of or behind a cycle of edges: {names}"
             )
-        if self._faults:
-            if len(self._faults) > MAX_FAULTS:
-                more = f"more faults follow; reading ended after {MAX_FAULTS}"
-                self._faults[MAX_FAULTS:] = [Fault(FaultCode.UNREADABLE, (), more)]
-            raise InvalidInput(self._faults)
+        self.findings.raise_faults()
         for name in order:
             node = self.nodes[name]
             learns = node.parameter_bytes > 0 or any(
@@ -205,38 +174,36 @@ class _Reader:
             node.has_gradient = learns and not node.is_input and node.kind != "Size"
         return order
 
-    def _refuse(self, line: int, detail: str) -> None:
-        fault = Fault(FaultCode.UNREADABLE, ("line", line), f"line {line} {detail}")
-        self._faults.append(fault)
-
     def _refuse_all(self, detail: str) -> None:
-        self._faults.append(Fault(FaultCode.WORK_BUDGET, (), detail))
+        self.findings.refuse(None, detail, FaultCode.WORK_BUDGET)
 
     def _node(self, line: int, parts: Sequence[str]) -> None:
         if len(parts) > 3 and _STAGE.fullmatch(parts[-1]):
-            self._left_out.append(LeftOut(line, f"the stage it was put on: {parts[-1]}"))
+            self.findings.leave_out(line, f"the stage it was put on: {parts[-1]}")
             parts = parts[:-1]
         if len(parts) < 3:
-            self._refuse(line, "is neither `id -- text -- costs` nor `source -- target`")
+            self.findings.refuse(line, "is neither `id -- text -- costs` nor `source -- target`")
             return
         name, text = parts[0], " -- ".join(parts[1:-1])
         values = dict(item.partition("=")[::2] for item in parts[-1].split(", "))
         missing = [key for key in _KEYS if key not in values]
         if missing or len(values) > len(_KEYS):
-            here = ", ".join(values)[:_SHOWN]
-            self._refuse(line, f"gives exactly {', '.join(_KEYS)}; here {here}")
+            here = shown(", ".join(values))[1:-1]
+            self.findings.refuse(line, f"gives exactly {', '.join(_KEYS)}; here {here}")
             return
         self._sizes += values["activation_size"].count(";") + 1
         if self._sizes > MAX_SIZES:
             self._refuse_all(f"more than {MAX_SIZES} tensors, of which line {line} is one too many")
             return
         if not _NAME.fullmatch(name):
-            self._refuse(
-                line, f"names its node {name[:_SHOWN]!r}: letters, digits and _ . / : - only"
+            self.findings.refuse(
+                line, f"names its node {shown(name)}: letters, digits and _ . / : - only"
             )
             return
         if name in self.nodes:
-            self._refuse(line, f"describes {name} again (first on line {self.nodes[name].line})")
+            self.findings.refuse(
+                line, f"describes {name} again (first on line {self.nodes[name].line})"
+            )
             return
         try:
             element = _ELEMENT_OF.fullmatch(text)
@@ -253,31 +220,33 @@ class _Reader:
                 element=int(element[1]) if element else None,
             )
         except ValueError as error:
-            self._refuse(line, str(error))
+            self.findings.refuse(line, str(error))
             return
         if max(node.forward_seconds, node.backward_seconds) > 100_000:
-            self._refuse(line, "gives a time above 100000 s")
+            self.findings.refuse(line, "gives a time above 100000 s")
         if node.parameter_bytes % 4:
-            self._refuse(line, "gives a parameter_size that is no whole number of fp32 elements")
+            self.findings.refuse(
+                line, "gives a parameter_size that is no whole number of fp32 elements"
+            )
         if node.is_input and node.parameter_bytes:
-            self._refuse(line, "gives parameters to an Input node, which holds none")
+            self.findings.refuse(line, "gives parameters to an Input node, which holds none")
         self.nodes[name] = node
         if node.is_input and (node.forward_seconds or node.backward_seconds):
             seconds = node.forward_seconds + node.backward_seconds
             detail = f"{seconds.normalize():f} s of the loader at {text} are no layer cost"
-            self._left_out.append(LeftOut(line, detail))
+            self.findings.leave_out(line, detail)
 
 
 def _number(values: Mapping[str, str], key: str) -> Decimal:
     if not _NUMBER.fullmatch(values[key]):
-        raise ValueError(f"gives {key}={values[key][:_SHOWN]!r}, which is no number of at least 0")
+        raise ValueError(f"gives {key}={shown(values[key])}, which is no number of at least 0")
     return Decimal(values[key])
 
 
 def _whole(text: str, key: str) -> int:
     number = _number({key: text}, key)
     if number != int(number):
-        raise ValueError(f"gives {key}={text[:_SHOWN]!r}, which is no whole number of bytes")
+        raise ValueError(f"gives {key}={shown(text)}, which is no whole number of bytes")
     return int(number)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.core.topology.readings import LeftOut
+from service.core.errors import LeftOut
 from service.formats.documents.model import ModelDocument
 from service.formats.documents.profile import ProfileDocument
 

@@ -89,7 +89,7 @@ class _Topologies:
         given = [kind for kind in _KINDS if entry.get(kind) is not None]
         if not self._name(entry):
             self._refuse(entry, "is a topology without a name (`topology: ...`)")
-        self._known(entry, "topology", "cluster_default", *_KINDS)
+        entry.require_known(self.findings, "topology", "cluster_default", *_KINDS)
         body = entry.get(given[0]) if len(given) == 1 else None
         if body is None:
             self._refuse(entry, f"has exactly one of {', '.join(_KINDS)}; here {len(given)}")
@@ -108,10 +108,10 @@ class _Topologies:
         return readers[kind](body)
 
     def _tree(self, body: Marked) -> Reading:
-        self._known(body, "switches")
+        body.require_known(self.findings, "switches")
         switches = []
         for entry in self._list(body, "switches"):
-            self._known(entry, "switch", "children", "nodes")
+            entry.require_known(self.findings, "switch", "children", "nodes")
             if entry.get("children") and entry.get("nodes"):
                 self._refuse(entry, "gives a switch both children and nodes; Slurm takes one")
             switches.append(
@@ -125,7 +125,7 @@ class _Topologies:
         return tree_reading(FORMAT, switches, self.findings)
 
     def _block(self, body: Marked) -> Reading:
-        self._known(body, "block_sizes", "blocks")
+        body.require_known(self.findings, "block_sizes", "blocks")
         given = body.get("block_sizes")
         sizes = [self._count(size) for size in self._list(body, "block_sizes")] if given else []
         if given is not None:
@@ -134,17 +134,17 @@ class _Topologies:
         return block_reading(FORMAT, blocks, sizes, self.findings)
 
     def _ring(self, body: Marked) -> Reading:
-        self._known(body, "rings")
+        body.require_known(self.findings, "rings")
         rings = self._groups(body, "rings", "ring")
         cables = [cable for ring in rings for cable in ring_cables(ring.hosts, ring.line)]
         return joined_hosts_reading(FORMAT, rings, cables, ("ring", "rings"), self.findings)
 
     def _torus(self, body: Marked) -> Reading:
-        self._known(body, "toruses")
+        body.require_known(self.findings, "toruses")
         tori: list[HostGroup] = []
         cables: list[Cable] = []
         for entry in self._list(body, "toruses"):
-            self._known(entry, "name", "dims", "nodes", "regions", "placements")
+            entry.require_known(self.findings, "name", "dims", "nodes", "regions", "placements")
             if entry.get("placements") is not None:
                 self.findings.leave_out(entry.line, "placements are shapes of jobs, no links")
             dims = self._triple(entry, "dims")
@@ -165,7 +165,7 @@ class _Topologies:
             self._refuse(torus, "gives both nodes and regions; Slurm takes one of them")
         places: dict[_Place, str] = {}
         for region in self._list(torus, "regions"):
-            self._known(region, "anchor", "dims", "nodes")
+            region.require_known(self.findings, "anchor", "dims", "nodes")
             size = self._triple(region, "dims")
             anchor = self._triple(region, "anchor", least=0)
             inside = self._block_of_hosts(region, size)
@@ -199,7 +199,7 @@ class _Topologies:
     def _groups(self, body: Marked, key: str, name: str) -> list[HostGroup]:
         groups = []
         for entry in self._list(body, key):
-            self._known(entry, name, "nodes")
+            entry.require_known(self.findings, name, "nodes")
             hosts = self._names(entry, "nodes")
             groups.append(HostGroup(self._text(entry, name), entry.line, hosts))
         return groups
@@ -236,13 +236,6 @@ class _Topologies:
             self._refuse(value, f"gives a size that is no whole number from {least}")
             return least
         return number
-
-    def _known(self, entry: Marked, *keys: str) -> None:
-        if not isinstance(entry.value, dict):
-            self._refuse(entry, f"is a mapping with {', '.join(keys)}")
-        for key, value in entry.fields.items():
-            if key not in keys:
-                self._refuse(value, f"gives {shown(key)}; known here are {', '.join(keys)}")
 
     def _refuse(self, where: Marked, detail: str) -> None:
         self.findings.refuse(where.line, detail)

@@ -70,7 +70,7 @@ class _Reader:
     in_block: dict[str, set[str]] = field(default_factory=dict)
 
     def read_model(self, model: Marked) -> None:
-        self._known(model, "topology", "switches", *_GENERATIONS)
+        model.require_known(self.findings, "topology", "switches", *_GENERATIONS)
         self._unread(model, "topology")
         blocks = dict(self._named(model, "capacity_blocks"))
         for name, entry in self._named(model, "switches"):
@@ -78,7 +78,7 @@ class _Reader:
         for name, entry in blocks.items():
             self.in_block[name] = self._capacity_block(entry, None)
         for entry in self._list(model, "blocks"):
-            self._known(entry, "switch", "nodes", "labels", "annotations")
+            entry.require_known(self.findings, "switch", "nodes", "labels", "annotations")
             switch = self._text(entry, "switch")
             if switch is not None:
                 self.switches.setdefault(switch, NamedSwitch(name=switch, line=entry.line))
@@ -91,7 +91,7 @@ class _Reader:
         self._add_named_children()
         for name, entry in self._named(model, "nodes"):
             keys = ("capacity_block", "capacity_block_id", "type", "attributes", "metadata")
-            self._known(entry, "name", *keys)
+            entry.require_known(self.findings, "name", *keys)
             self._place(name, entry.line, None, self._text(entry, "attributes", "nvlink"))
             block = self._text(entry, "capacity_block") or self._text(entry, "capacity_block_id")
             if block is not None and name not in self.in_block.get(block, ()):
@@ -101,7 +101,7 @@ class _Reader:
 
     def _switch(self, name: str, entry: Marked, blocks: Mapping[str, Marked]) -> None:
         told = ("metadata", "labels", "annotations")
-        self._known(entry, "name", "switches", "nodes", "capacity_blocks", *told)
+        entry.require_known(self.findings, "name", "switches", "nodes", "capacity_blocks", *told)
         if name in self.switches:
             first = self.switches[name].line
             self._refuse(entry, f"describes switch {shown(name)} again (first on line {first})")
@@ -126,7 +126,7 @@ class _Reader:
 
     def _capacity_block(self, entry: Marked, switch: str | None) -> set[str]:
         """Place the hosts of a block, and name them."""
-        self._known(entry, "name", "type", "nvlink", "nodes")
+        entry.require_known(self.findings, "name", "type", "nvlink", "nodes")
         domain = self._text(entry, "nvlink")
         hosts = self._host_names(entry, "nodes")
         for host in hosts:
@@ -136,7 +136,7 @@ class _Reader:
         return set(hosts)
 
     def read_instances(self, graph: Marked) -> None:
-        self._known(graph, "instances")
+        graph.require_known(self.findings, "instances")
         parents: dict[str, str | None] = {}
         lines: dict[str, int] = {}
         for entry in self._list(graph, "instances"):
@@ -267,13 +267,6 @@ class _Reader:
         if found is not None and found.text is None:
             self._refuse(found, f"gives {keys[-1]}, which is a text")
         return found.text if found is not None else None
-
-    def _known(self, entry: Marked, *keys: str) -> None:
-        if not isinstance(entry.value, dict) and not entry.is_null:
-            self._refuse(entry, f"is a mapping with {', '.join(keys)}")
-        for key, value in entry.fields.items():
-            if key not in keys:
-                self._refuse(value, f"gives {shown(key)}; known here are {', '.join(keys)}")
 
     def _unread(self, entry: Marked, *keys: str) -> None:
         for key in keys:

@@ -148,7 +148,10 @@ def test_one_dimension_without_a_ring_is_a_host() -> None:
 def test_what_is_to_be_determined_stays_unknown() -> None:
     found = astra("Ring, Ring", "2, 2", "tbd, 5", "tbd, tbd")
     assert Counter(c.rate is None for c in found.cables) == {True: 6, False: 2}
-    assert len(found.left_out) == 3
+    assert [(item.line, item.detail) for item in found.left_out] == [
+        (3, "bandwidth of 1 of 2 dimensions is no number yet ('tbd'): it stays unknown"),
+        (4, "latency of 2 of 2 dimensions is no number yet ('tbd'): it stays unknown"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from service.core.errors import FaultCode
-from service.core.topology.readings import LeftOut
+from service.core.errors import FaultCode, LeftOut
 from service.formats import pasted_text
 from service.formats.pasted_text import (
     MAX_FAULTS,

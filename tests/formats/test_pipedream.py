@@ -15,8 +15,9 @@ from service.formats.documents import profile as profile_document
 from service.formats.documents.canonical import canonical_bytes
 from service.formats.documents.model import ModelDocument
 from service.formats.documents.profile import ProfileDocument
+from service.formats.pasted_text import MAX_FAULTS, MAX_LEFT_OUT
 from service.formats.pipedream import PipeDreamImport, looks_like_pipedream, read_pipedream
-from service.formats.pipedream_graph import MAX_FAULTS, MAX_LEFT_OUT, MAX_SIZES
+from service.formats.pipedream_graph import MAX_SIZES
 from tests.core.refusals import refusal_text, refusals
 
 SMALL = (Path(__file__).parent / "fixtures" / "two-branches.graph.txt").read_bytes()
@@ -220,15 +221,16 @@ def test_edges_that_are_repeated_without_end_are_counted_and_not_listed() -> Non
     assert listed.detail == "edge node8 -- node9 stands there twice"
     before = len(read().left_out)
     assert more.detail == f"and {before + 500} more such lines"
-    assert more.line == listed.line + 1
+    assert more.line == listed.line
 
 
 def test_a_file_has_so_many_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = SMALL.count(b"\n") + 1
     monkeypatch.setattr(pipedream_graph, "MAX_LINES", lines)
     assert read() == read(SMALL)
-    assert refusals(lambda: read(SMALL + b"\n")) == [(FaultCode.WORK_BUDGET, ())]
-    assert f"{lines + 1} lines; at most {lines}" in refusal_text(lambda: read(SMALL + b"\n"))
+    path = ("line", lines + 1)
+    assert refusals(lambda: read(SMALL + b"\n\n")) == [(FaultCode.UNREADABLE, path)]
+    assert f"beyond the {lines} lines" in refusal_text(lambda: read(SMALL + b"\n\n"))
 
 
 def test_sizes_are_counted_before_they_are_read() -> None:

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from service.core.errors import Fault, FaultCode, InvalidInput, Path
-from service.core.topology.readings import LeftOut
+from service.core.errors import Fault, FaultCode, InvalidInput, LeftOut, Path
 
 __all__ = ["FileLine", "Notes", "listed"]
 
@@ -67,9 +66,14 @@ class Notes:
         self.left_out[MAX_NOTES:] = [FileLine(last.file, last.line, more)]
 
     def take_over(self, file: int, left_out: Sequence[LeftOut]) -> None:
-        """What the importer of a file left out already."""
+        """What the importer of a file left out already; what it says of many lines is told once."""
+        lines: dict[str, list[int]] = {}
         for item in left_out:
-            self.leave_out(file, item.line, item.detail)
+            lines.setdefault(item.detail, []).append(item.line)
+        for detail, found in lines.items():
+            shown = ", ".join(map(str, found[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
+            more = f" ({len(found)} lines: {shown})" if len(found) > 1 else ""
+            self.leave_out(file, found[0], f"{detail}{more}")
 
     def refuse(self, code: FaultCode, path: Path, detail: str) -> None:
         """The cluster can't be made; what else is wrong is still looked for."""

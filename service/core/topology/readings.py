@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from service.core.errors import LeftOut
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "FoundHost",
     "FoundLink",
     "FoundSwitch",
-    "LeftOut",
     "MeasuredTransfer",
     "NvlinkDomain",
     "Rate",
@@ -39,14 +39,6 @@ class Rate:
     bytes_per_second: float
     origin: RateOrigin
     source: str
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Something in a file that was read over, and why."""
-
-    line: int
-    detail: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
