@@ -20,6 +20,7 @@ from service.app.documents import Change
 from service.app.idempotency import Answer, Record
 from service.app.topology_imports import (
     ImportedTopology,
+    hosts_by_file,
     import_topology,
     named_hosts,
     topology_files,
@@ -77,9 +78,10 @@ async def import_files(
     request: Request[Any, Any, Any], services: InjectedServices, name: DocumentName
 ) -> Response[bytes]:
     """Reads files that tell of one cluster and joins them into a topology: the inside of a host is
-    taken for all hosts that it stands for, fabrics are joined to hosts by the name of an adapter,
-    by its GUID, or by the order of adapters, trees of names say which hosts are below which
-    switch, and benchmarks give the links that they used their effective rate and latency.
+    taken for all hosts that it stands for (files of unlike hosts say which in `hosts_by_file`),
+    fabrics are joined to hosts by the name of an adapter, by its GUID, or by the order of adapters,
+    trees of names say which hosts are below which switch, and benchmarks give the links that they
+    used their effective rate and latency.
 
     Bandwidth never appears from nowhere: a link whose rate no file says needs the GPU's product or
     a stated rate, or is marked as assumed with its source. The answer lists what was read, joined,
@@ -89,7 +91,11 @@ async def import_files(
     topology_name = required_name(name)
     sent, fields = await read_files_form(request, TopologyImportFields, MAX_IMPORT_FILES)
     files = topology_files([file.content for file in sent], or_none(fields.formats))
-    stated = stated_of(fields, named_hosts(or_none(fields.hosts)))
+    stated = stated_of(
+        fields,
+        named_hosts(or_none(fields.hosts)),
+        hosts_by_file(or_none(fields.hosts_by_file), len(files)),
+    )
 
     async def create(record: Record[ImportedTopology]) -> ImportedTopology:
         return await import_topology(

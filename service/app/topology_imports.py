@@ -21,6 +21,7 @@ from service.formats.documents.topology_from_core import from_core
 __all__ = [
     "ImportedTopology",
     "TopologyFile",
+    "hosts_by_file",
     "import_topology",
     "named_hosts",
     "topology_files",
@@ -59,10 +60,23 @@ def topology_files(contents: Sequence[bytes], formats: str | None) -> list[Topol
     return [TopologyFile(*each) for each in zip(contents, named, strict=True)]
 
 
-def named_hosts(text: str | None) -> tuple[str, ...]:
+def hosts_by_file(text: str | None, count: int) -> dict[int, tuple[str, ...]]:
+    """Hosts by the place of the file that stands for them, from lists separated by semicolons.
+
+    Raises `InvalidInput` when there are more lists than the `count` of files, and for what is no
+    host list.
+    """
+    lists = [] if text is None else [each.strip() for each in text.split(";")]
+    if len(lists) > count:
+        detail = f"host lists stand in the order of the files, of which there are {count}"
+        raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, ("hosts_by_file",), detail)])
+    return {place: named_hosts(each, "hosts_by_file") for place, each in enumerate(lists) if each}
+
+
+def named_hosts(text: str | None, field: str = "hosts") -> tuple[str, ...]:
     """The hosts that a number (`16` stands for host0 to host15) or a host list means.
 
-    Raises `InvalidInput` for no hosts, too many, and a name that stands twice.
+    Raises `InvalidInput` for no hosts, too many, and a name that stands twice, at `field`.
     """
     if text is None:
         return ()
@@ -70,16 +84,16 @@ def named_hosts(text: str | None) -> tuple[str, ...]:
         count = int(text)
         if not 1 <= count <= MAX_HOSTS:
             detail = f"a topology has 1 to {MAX_HOSTS} hosts; got {count}"
-            raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("hosts",), detail)])
+            raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, (field,), detail)])
         return tuple(f"host{index}" for index in range(count))
     try:
         hosts = expand_hostlist(text, at_most=MAX_HOSTS)
     except InvalidInput as error:
-        raise InvalidInput(fault.under("hosts") for fault in error.faults) from error
+        raise InvalidInput(fault.under(field) for fault in error.faults) from error
     twice = [name for name, times in Counter(hosts).items() if times > 1]
     if twice:
         detail = f"a host is named once; {twice[0][:80]!r} stands twice"
-        raise InvalidInput([Fault(FaultCode.DUPLICATE_NAME, ("hosts",), detail)])
+        raise InvalidInput([Fault(FaultCode.DUPLICATE_NAME, (field,), detail)])
     return hosts
 
 

@@ -67,6 +67,31 @@ async def test_a_dry_run_stores_nothing(client: httpx.AsyncClient, count_rows: C
     assert stored.json()["topology"]["digest"] == answer["topology"]["digest"]
 
 
+async def test_files_of_unlike_hosts_say_whose_they_are(client: httpx.AsyncClient) -> None:
+    sent = files(DUMP, STUB)
+    product = {"gpu": "H100 SXM5"}
+    refused = await client.post(URL, files=sent, data=product)
+    assert refused.status_code == 422
+    assert "say in hosts_by_file which hosts each is of" in refused.json()["errors"][0]["detail"]
+    lists = {"hosts_by_file": "gpu[1-2]; login1"}
+    imported = await client.post(URL, files=sent, data={**product, **lists})
+    assert imported.status_code == 201, imported.text
+    document = (await client.get("/v1/topologies/cluster")).json()["document"]
+    assert [(host["name"], host.get("alike")) for host in document["hosts"]] == [
+        ("gpu1", ["gpu2"]),
+        ("login1", None),
+    ]
+    for text, said in (
+        ("a;b;c", "of which there are 2"),
+        ("a;a,a", "'a' stands twice"),
+        ("a;b[1-", "b[1-"),
+    ):
+        broken = await client.post(URL, files=sent, data={**product, "hosts_by_file": text})
+        (error,) = broken.json()["errors"]
+        assert (broken.status_code, error["pointer"]) == (422, "/hosts_by_file")
+        assert said in error["detail"]
+
+
 async def test_the_imported_document_can_be_put_back(client: httpx.AsyncClient) -> None:
     await client.post(URL, files=files(DUMP), data=FIELDS)
     document = (await client.get("/v1/topologies/cluster")).json()["document"]
@@ -277,4 +302,4 @@ def test_a_rate_can_be_stated_for_every_kind_of_link() -> None:
     stated = {f"{kind.value}_bytes_per_second" for kind in LinkKind}
     assert stated <= set(TopologyImportFields.__struct_fields__)
     fields = msgspec.convert(dict.fromkeys(stated, 2.0), TopologyImportFields)
-    assert stated_of(fields, ()).rates == dict.fromkeys(LinkKind, 2.0)
+    assert stated_of(fields, (), {}).rates == dict.fromkeys(LinkKind, 2.0)

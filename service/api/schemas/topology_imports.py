@@ -1,5 +1,6 @@
 """Wire types of topology imports: the fields beside the files, and what was made of them."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -57,6 +58,22 @@ class TopologyImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fie
                 " host1, ...), or their names as a host list. Without it, all hosts that any file"
                 " names, or else one.",
                 examples=["16", "gpu[001-016]"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    hosts_by_file: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=16_384,
+                pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)",
+                description="The hosts that each file is of, where several files tell of unlike"
+                " hosts without naming them: host lists by the order of the files, separated by"
+                " semicolons. Files with the same list tell of the same hosts; the place of a file"
+                " that names its hosts itself, or is of all others, is empty.",
+                examples=["gpu[001-008]; gpu[009-016];"],
             ),
         ]
         | UnsetType
@@ -165,7 +182,11 @@ class TopologyImportAnswer(Struct, kw_only=True, frozen=True):
     topology: ImportedPart
 
 
-def stated_of(fields: TopologyImportFields, hosts: tuple[str, ...]) -> Stated:
+def stated_of(
+    fields: TopologyImportFields,
+    hosts: tuple[str, ...],
+    hosts_of_file: Mapping[int, tuple[str, ...]],
+) -> Stated:
     """What the caller says besides the files."""
     rates = {
         LinkKind.NVLINK: fields.nvlink_bytes_per_second,
@@ -178,6 +199,7 @@ def stated_of(fields: TopologyImportFields, hosts: tuple[str, ...]) -> Stated:
     }
     return Stated(
         hosts=hosts,
+        hosts_of_file=hosts_of_file,
         gpu=or_none(fields.gpu),
         design=or_none(fields.design),
         rates={kind: float(rate) for kind, rate in rates.items() if rate is not UNSET},

@@ -1,7 +1,8 @@
 """NVLink domains that span hosts: a port of every accelerator on the NVSwitches of its domain."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.designs import DESIGNS
@@ -9,7 +10,7 @@ from service.core.topology.join_hosts import HostGroup
 from service.core.topology.join_names import Names
 from service.core.topology.join_notes import Notes, listed
 from service.core.topology.join_rates import RateSources
-from service.core.topology.readings import NvlinkDomain, Rate, Reading
+from service.core.topology.readings import Rate, Reading
 from service.core.topology.spec import LinkSpec, SwitchSpec
 
 __all__ = ["JoinedDomains", "join_domains"]
@@ -17,10 +18,13 @@ __all__ = ["JoinedDomains", "join_domains"]
 
 @dataclass(frozen=True, slots=True)
 class JoinedDomains:
-    """Switches and links as a document says them."""
+    """Switches and links as a document says them, and all groups: where only some of those that are
+    inside alike are in a domain, the others are a group of their own.
+    """
 
-    switches: tuple[SwitchSpec, ...] = ()
-    links: tuple[LinkSpec, ...] = ()
+    switches: tuple[SwitchSpec, ...]
+    links: tuple[LinkSpec, ...]
+    groups: tuple[HostGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class _Port:
 
 def join_domains(
     readings: Sequence[Reading],
-    group_of: Mapping[str, HostGroup],
+    groups: Sequence[HostGroup],
     legal: Mapping[str, str],
     names: Names,
     sources: RateSources,
@@ -43,36 +47,78 @@ def join_domains(
     """Join the hosts of each domain to NVSwitches of their own.
 
     Files call blocks of hosts domains whatever joins them, so this is done for accelerators that
-    are made for it only, by product or design; other domains are left out. The NVSwitch that the
-    inside of such a host shows is a part of the domain's, and gives way to it.
+    are made for it only, by product or design; other domains are left out. What NVLinks the inside
+    of such a host shows between its accelerators are a part of the domain's, and give way to them.
     """
-    ports = {id(group): _ports(group, sources) for group in group_of.values()}
-    switches: list[SwitchSpec] = []
-    links: list[LinkSpec] = []
-    taken: dict[str, str] = {}
+    of_group = [_ports(group, sources) for group in groups]
+    ports = {
+        host: found for group, found in zip(groups, of_group, strict=True) for host in group.hosts
+    }
+    domains = _Domains(ports, notes)
     for file, reading in enumerate(readings):
-        given = {domain.name: domain for domain in reading.domains}
-        titles = names.all_of(f"nvlink-{name}" for name in given)
-        for domain in given.values():
-            found = _plugs(domain, group_of, ports, taken, notes)
-            if not found:
-                notes.leave_out(
-                    file,
-                    domain.line,
-                    f"{domain.name}: neither product nor design joins its hosts by NVSwitches",
-                )
-                continue
-            switch = titles[f"nvlink-{domain.name}"]
-            switches.append(SwitchSpec(switch, VertexKind.NVSWITCH))
-            links += [_link(f"{legal[host]}/{port.device}", switch, port) for host, port in found]
+        domains.add(file, reading)
+    titles = names.all_of(f"nvlink-{name}" for name in domains.hosts_of)
+    switches = {name: titles[f"nvlink-{name}"] for name in domains.hosts_of}
+    links = tuple(
+        _link(f"{legal[host]}/{port.device}", switches[name], port)
+        for name, hosts in domains.hosts_of.items()
+        for host in hosts
+        for port in ports[host]
+    )
     if switches:
         notes.join(
-            f"{len(taken)} hosts are in {len(switches)} NVLink domains: all NVSwitch chips of a"
-            " domain are one non-blocking vertex"
+            f"{len(domains.domain_of)} hosts are in {len(switches)} NVLink domains: all NVSwitch"
+            " chips of a domain are one non-blocking vertex"
         )
-    for group in {id(group): group for group in group_of.values()}.values():
-        _give_way(group, taken, notes)
-    return JoinedDomains(tuple(switches), tuple(links))
+    split = tuple(part for group in groups for part in _split(group, domains.domain_of))
+    _tell_unjoined(split, ports, domains.domain_of, notes)
+    specs = tuple(SwitchSpec(name, VertexKind.NVSWITCH) for name in switches.values())
+    return JoinedDomains(specs, links, split)
+
+
+@dataclass(slots=True)
+class _Domains:
+    """Which hosts with ports are in which domain, as far as files were gone through."""
+
+    ports: Mapping[str, list[_Port]]
+    notes: Notes
+    hosts_of: dict[str, list[str]] = field(default_factory=dict)
+    domain_of: dict[str, str] = field(default_factory=dict)
+
+    def add(self, file: int, reading: Reading) -> None:
+        """Take the domains of a file; a host that is in two stays in the first."""
+        bare: dict[str, int] = {}
+        for domain in {each.name: each for each in reading.domains}.values():
+            hosts = [host for host in domain.hosts if self.ports.get(host)]
+            before = {self.domain_of[host] for host in hosts if host in self.domain_of}
+            if not hosts:
+                bare[domain.name] = domain.line
+            elif len(before) == 1 and set(hosts) == set(self.hosts_of[min(before)]):
+                if domain.name not in before:
+                    self.notes.join(
+                        f"NVLink domains {min(before)} and {domain.name} are one: two files say"
+                        " that of the same hosts"
+                    )
+            else:
+                self._take(domain.name, hosts)
+        if bare:
+            self.notes.leave_out(
+                file,
+                min(bare.values()),
+                f"{listed(bare)} domains: neither product nor design joins their hosts by"
+                " NVSwitches",
+            )
+
+    def _take(self, name: str, hosts: Sequence[str]) -> None:
+        twice = [host for host in hosts if self.domain_of.get(host, name) != name]
+        if twice:
+            self.notes.conflict(
+                f"{listed(twice)} hosts are in NVLink domain {name} and in another, which is taken"
+            )
+        free = [host for host in hosts if host not in self.domain_of]
+        if free:
+            self.hosts_of.setdefault(name, []).extend(free)
+            self.domain_of |= dict.fromkeys(free, name)
 
 
 def _ports(group: HostGroup, sources: RateSources) -> list[_Port]:
@@ -104,30 +150,6 @@ def _ports(group: HostGroup, sources: RateSources) -> list[_Port]:
     return ports
 
 
-def _plugs(
-    domain: NvlinkDomain,
-    group_of: Mapping[str, HostGroup],
-    ports: Mapping[int, list[_Port]],
-    taken: dict[str, str],
-    notes: Notes,
-) -> list[tuple[str, _Port]]:
-    """Hosts and ports that the domain joins; a host that is in two stays in the first."""
-    twice = [host for host in domain.hosts if taken.get(host, domain.name) != domain.name]
-    if twice:
-        notes.conflict(
-            f"{listed(twice)} hosts are in NVLink domain {domain.name} and in another, which is"
-            " taken"
-        )
-    plugs = []
-    for host in domain.hosts:
-        group = group_of.get(host)
-        if group is None or host in taken or not ports[id(group)]:
-            continue
-        taken[host] = domain.name
-        plugs += [(host, port) for port in ports[id(group)]]
-    return plugs
-
-
 def _link(source: str, target: str, port: _Port) -> LinkSpec:
     return LinkSpec(
         source=source,
@@ -140,20 +162,43 @@ def _link(source: str, target: str, port: _Port) -> LinkSpec:
     )
 
 
-def _give_way(group: HostGroup, taken: Mapping[str, str], notes: Notes) -> None:
-    """Take the NVSwitch out of hosts whose accelerators have their port on a domain's."""
+def _split(group: HostGroup, domain_of: Mapping[str, str]) -> list[HostGroup]:
+    """The hosts that are in no domain as they are, and the others without NVLinks of their own."""
     inside = group.inside
-    if inside is None or not inside.of_kind(VertexKind.NVSWITCH):
-        return
-    inner = [host for host in group.hosts if host in taken]
-    if len(inner) < len(group.hosts):
-        if inner:
-            notes.warn(
-                f"{listed(inner)} hosts are in an NVLink domain, and others that are inside alike"
-                " are not: state which hosts are meant"
-            )
-        return
-    switches = {device.name for device in inside.of_kind(VertexKind.NVSWITCH)}
-    kept = {name: device for name, device in inside.devices.items() if name not in switches}
-    links = tuple(link for link in inside.links if not switches & {link.source, link.target})
-    group.inside = replace(inside, devices=kept, links=links)
+    inner = [host for host in group.hosts if host in domain_of]
+    if inside is None or not inner:
+        return [group]
+    ends = (VertexKind.GPU, VertexKind.NVSWITCH)
+    links = tuple(
+        link
+        for link in inside.links
+        if link.kind is not LinkKind.NVLINK
+        or any(inside.devices[end].kind not in ends for end in (link.source, link.target))
+    )
+    devices = {
+        name: device
+        for name, device in inside.devices.items()
+        if device.kind is not VertexKind.NVSWITCH
+    }
+    outer = copy(group)
+    outer.hosts = [host for host in group.hosts if host not in domain_of]
+    group.hosts, group.inside = inner, replace(inside, devices=devices, links=links)
+    return [group, outer] if outer.hosts else [group]
+
+
+def _tell_unjoined(
+    groups: Sequence[HostGroup],
+    ports: Mapping[str, list[_Port]],
+    domain_of: Mapping[str, str],
+    notes: Notes,
+) -> None:
+    """Hosts whose accelerators have ports for a domain, which no file has them in."""
+    alone = [
+        host for group in groups for host in group.hosts if ports[host] and host not in domain_of
+    ]
+    if alone:
+        notes.assume(
+            f"{listed(alone)} hosts are in no NVLink domain, since no file says which they share:"
+            " their accelerators are joined by what is inside a host and by the fabric alone, and"
+            " where NVSwitches join them, what is computed between them bounds nothing"
+        )

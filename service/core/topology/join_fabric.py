@@ -2,14 +2,17 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from service.core.errors import FaultCode
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.core.topology.join_cables import Bundle, CablesTold
 from service.core.topology.join_names import Names
 from service.core.topology.join_notes import Notes, listed
 from service.core.topology.join_rates import RateSources
 from service.core.topology.readings import Cable, CableEnd, FoundSwitch, Rate, Reading
 from service.core.topology.spec import LinkSpec, SwitchSpec
+from service.core.topology.tiers import fabric_tiers
 
 __all__ = ["HostEnd", "HostFinder", "JoinedFabric", "fabric_readings", "join_fabric"]
 
@@ -42,39 +45,6 @@ class JoinedFabric:
 
     switches: tuple[SwitchSpec, ...]
     links: tuple[LinkSpec, ...]
-
-
-@dataclass(slots=True)
-class _Bundle:
-    """Parallel cables between the same two ends."""
-
-    kind: LinkKind
-    bytes_per_second: float = 0.0
-    cables: int = 0
-    latency_seconds: float | None = None
-    origins: dict[RateOrigin, str] = field(default_factory=dict)
-
-    def add(self, rate: Rate, latency_seconds: float | None) -> None:
-        self.bytes_per_second += rate.bytes_per_second
-        self.cables += 1
-        self.origins.setdefault(rate.origin, rate.source)
-        if latency_seconds is not None:
-            self.latency_seconds = max(latency_seconds, self.latency_seconds or 0.0)
-
-    def link(self, source: str, target: str) -> LinkSpec:
-        # One assumed cable makes the sum an assumption; so on in this order.
-        order = (RateOrigin.ASSUMED, RateOrigin.STATED, RateOrigin.PRODUCT, RateOrigin.READ)
-        origin = next(origin for origin in order if origin in self.origins)
-        return LinkSpec(
-            source=source,
-            target=target,
-            kind=self.kind,
-            bandwidth_bytes_per_second=self.bytes_per_second,
-            latency_seconds=self.latency_seconds,
-            lanes=self.cables,
-            bandwidth_origin=origin,
-            bandwidth_source=self.origins[origin][:200],
-        )
 
 
 def fabric_readings(readings: Sequence[Reading], notes: Notes) -> list[tuple[int, Reading]]:
@@ -138,8 +108,8 @@ class _Fabric:
         self._notes = notes
         self._found: dict[str, FoundSwitch] = {}
         self._name_of: dict[tuple[int, str], str] = {}
-        self._bundles: dict[tuple[str, str], _Bundle] = {}
-        self._seen: dict[frozenset[tuple[str, int]], int] = {}
+        self._bundles: dict[tuple[str, str], Bundle] = {}
+        self._told = CablesTold()
         # Links of a tree of names, lower end first, whose rates follow from what is below.
         self._uplinks: dict[tuple[str, str], float | None] = {}
         self._rails: dict[str, set[int]] = {}
@@ -149,25 +119,50 @@ class _Fabric:
         self._stated_uplinks = 0
 
     def take_switches(self, readings: Sequence[tuple[int, Reading]]) -> None:
-        """Give every switch a name; one GUID in two files is one switch."""
+        """Give every switch a name. One GUID in two files is one switch, and so is one name where
+        a file has no GUID beside it.
+        """
         by_guid: dict[str, tuple[int, str]] = {}
+        by_name: dict[str, list[tuple[int, str]]] = {}
         first: dict[tuple[int, str], tuple[int, str]] = {}
         titles: dict[tuple[int, str], str] = {}
+        same_name: dict[str, None] = {}
         for file, reading in readings:
             for switch in reading.switches:
                 key = file, switch.name
-                known = None if switch.guid is None else by_guid.setdefault(switch.guid, key)
+                known = None if switch.guid is None else by_guid.get(switch.guid)
+                if known is None:
+                    known = self._named_alike(switch, by_name.get(switch.name, ()))
+                    same_name |= {} if known is None else {switch.name: None}
                 first[key] = known or key
-                if first[key] == key:
+                if switch.guid is not None:
+                    by_guid.setdefault(switch.guid, first[key])
+                if known is None:
+                    by_name.setdefault(switch.name, []).append(key)
                     titles[key] = switch.name
                     self._found[_unique(file, switch.name)] = switch
-        merged = sum(key != known for key, known in first.items())
+        merged = sum(key != known for key, known in first.items()) - len(same_name)
         if merged:
             self._notes.join(f"{merged} switches are told by several files, by their GUID")
+        if same_name:
+            self._notes.assume(
+                f"{listed(same_name)} switches have the same name in several files, not all of"
+                " which give GUIDs: each is one switch, and as many cables join two ends as the"
+                " file says that has most of them"
+            )
         given = self._distinct(titles)
         named = self._names.all_of(given.values())
         self._found = {named[given[key]]: self._found[_unique(*key)] for key in titles}
         self._name_of = {key: named[given[known]] for key, known in first.items()}
+
+    def _named_alike(
+        self, switch: FoundSwitch, others: Sequence[tuple[int, str]]
+    ) -> tuple[int, str] | None:
+        """A switch of an earlier file with this name; GUIDs on both sides would tell them apart."""
+        for file, name in others:
+            if switch.guid is None or self._found[_unique(file, name)].guid is None:
+                return file, name
+        return None
 
     @staticmethod
     def _distinct(titles: Mapping[tuple[int, str], str]) -> dict[tuple[int, str], str]:
@@ -189,7 +184,7 @@ class _Fabric:
         one, other = ends[0], ends[1]
         if _name(one) == _name(other):
             self._notes.leave_out(file, cable.line, f"a cable from {_name(one)} back to itself")
-        elif self._is_known(file, cable):
+        elif self._told.before(file, (_name(one), cable.source), (_name(other), cable.target)):
             self._doubled += 1
         elif isinstance(one, HostEnd):
             self._from_host(cable, one, other)
@@ -208,19 +203,6 @@ class _Fabric:
 
     def _end(self, file: int, end: CableEnd) -> str | HostEnd | None:
         return self._hosts.at(end) if end.switch is None else self._name_of.get((file, end.switch))
-
-    def _is_known(self, file: int, cable: Cable) -> bool:
-        """Whether another file told of the cable between these two ports."""
-        ports = []
-        for end in (cable.source, cable.target):
-            guid = end.port_guid
-            if end.switch is not None:
-                name = self._name_of.get((file, end.switch), "")
-                guid = self._found[name].guid if name in self._found else None
-            if guid is None or end.port_number is None:
-                return False
-            ports.append((guid, end.port_number))
-        return self._seen.setdefault(frozenset(ports), file) != file
 
     def _between_switches(self, reading: Reading, cable: Cable, one: str, other: str) -> None:
         is_bare = reading.tree_only and cable.rate is None
@@ -252,7 +234,7 @@ class _Fabric:
         if rate is None:
             return
         key = (other, one) if (other, one) in self._bundles else (one, other)
-        self._bundles.setdefault(key, _Bundle(kind)).add(rate, latency)
+        self._bundles.setdefault(key, Bundle(kind)).add(rate, latency)
 
     def finish(self) -> JoinedFabric:
         """The fabric, when every file has been added."""
@@ -262,13 +244,20 @@ class _Fabric:
             self._notes.warn(
                 f"cables of {listed(self._lost)} adapters are left out: no host is known for them"
             )
+        if self._told.clashes:
+            detail = (
+                f"several files have different cables at {listed(self._told.clashes)}: they are of"
+                " different times, or of different switches with the same names; give one of them,"
+                " or files that name switches apart"
+            )
+            self._notes.refuse(FaultCode.INCONSISTENT, ("files",), detail)
         if self._doubled:
             self._notes.join(f"{self._doubled} cables are told by several files and count once")
         levels = self._levels()
-        rails = self._one_rail_each()
+        levels |= {name: each.level for name, each in self._found.items() if each.level is not None}
+        rails = self._one_rail_each(levels)
         switches = tuple(
-            SwitchSpec(name, _kind(found, levels.get(name)), rails.get(name))
-            for name, found in self._found.items()
+            SwitchSpec(name, _kind(levels.get(name)), rails.get(name)) for name in self._found
         )
         links = tuple(bundle.link(*key) for key, bundle in self._bundles.items())
         return JoinedFabric(switches, links)
@@ -333,28 +322,23 @@ class _Fabric:
         yield from (name for name in parents if name not in told)
 
     def _levels(self) -> dict[str, int]:
-        """Tiers from the hosts up: 0 for a switch that a host is joined to, and so on."""
+        """Tiers from the hosts up: 0 for leaves, and so on."""
         neighbours: dict[str, list[str]] = {}
-        level: dict[str, int] = {}
+        hosts: Counter[str] = Counter()
         for (one, other), bundle in self._bundles.items():
             if bundle.kind is LinkKind.NETWORK:
-                level |= dict.fromkeys((name for name in (one, other) if name in self._found), 0)
+                hosts.update(name for name in (one, other) if name in self._found)
             else:
                 neighbours.setdefault(one, []).append(other)
                 neighbours.setdefault(other, []).append(one)
-        reached = list(level)
-        for name in reached:  # grows while it is gone through
-            for neighbour in neighbours.get(name, ()):
-                if neighbour not in level:
-                    level[neighbour] = level[name] + 1
-                    reached.append(neighbour)
-        return level
+        return fabric_tiers(hosts, neighbours)
 
-    def _one_rail_each(self) -> dict[str, int]:
+    def _one_rail_each(self, levels: Mapping[str, int]) -> dict[str, int]:
         """The rail of each leaf, when every one serves a single rail and there are several."""
-        rails = {name: next(iter(found)) for name, found in self._rails.items() if len(found) == 1}
-        if len(rails) < len(self._rails) or len(set(rails.values())) < 2:
-            if self._rails:
+        served = {name: found for name, found in self._rails.items() if levels.get(name) == 0}
+        rails = {name: next(iter(found)) for name, found in served.items() if len(found) == 1}
+        if len(rails) < len(served) or len(set(rails.values())) < 2:
+            if served:
                 self._notes.join("leaves serve several rails each: no leaf is of one rail")
             return {}
         self._notes.join(
@@ -363,8 +347,7 @@ class _Fabric:
         return rails
 
 
-def _kind(found: FoundSwitch, computed: int | None) -> VertexKind:
-    level = found.level if found.level is not None else computed
+def _kind(level: int | None) -> VertexKind:
     return VertexKind.SWITCH if level is None else _KINDS.get(level, VertexKind.SWITCH)
 
 

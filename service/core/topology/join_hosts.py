@@ -11,12 +11,12 @@ from service.core.topology.designs import DESIGNS
 from service.core.topology.gpu_products import GpuProduct
 from service.core.topology.join_insides import Inside
 from service.core.topology.join_names import natural_key
-from service.core.topology.join_notes import Notes, listed
+from service.core.topology.join_notes import listed
 from service.core.topology.join_rates import RateSources
 from service.core.topology.readings import CableEnd, FoundDevice, FoundLink, Rate
 from service.core.topology.spec import DeviceSpec, LinkSpec
 
-__all__ = ["AdapterKey", "HostGroup", "adapter_key", "group_of_adapters"]
+__all__ = ["AdapterKey", "HostGroup", "MatchedAdapters", "adapter_key", "group_of_adapters"]
 
 # What a file calls an adapter, and the number of its port.
 AdapterKey = tuple[str, int | None]
@@ -26,6 +26,17 @@ def adapter_key(end: CableEnd) -> AdapterKey | None:
     """What tells an adapter's port from the others of its host."""
     name = end.adapter or end.port_guid
     return None if name is None else (name, end.port_number)
+
+
+@dataclass(slots=True)
+class MatchedAdapters:
+    """How a fabric's adapters were found in hosts: how many by what, and in words which NICs they
+    are by their order, and which are beyond the NICs there are.
+    """
+
+    how: Counter[str] = field(default_factory=Counter)
+    in_order: list[str] = field(default_factory=list)
+    too_many: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -88,7 +99,7 @@ class HostGroup:
         key = adapter_key(end)
         return found or (None if key is None else self._places.get(key))
 
-    def match_adapters(self, ends: Mapping[str, Iterable[CableEnd]], notes: Notes) -> None:
+    def match_adapters(self, ends: Mapping[str, Iterable[CableEnd]]) -> "MatchedAdapters":
         """Find NICs for the adapters that neither a name nor a GUID says, by their order.
 
         `ends` are those of each host. Adapters of all hosts that name them alike are taken
@@ -96,7 +107,7 @@ class HostGroup:
         """
         used: set[str] = set()
         unknown: dict[str, list[AdapterKey]] = {}
-        how: Counter[str] = Counter()
+        matched = MatchedAdapters()
         for host in self.hosts:
             for end in ends.get(host, ()):
                 by_name = self._by_name(end)
@@ -104,18 +115,20 @@ class HostGroup:
                 key = adapter_key(end)
                 if found is not None:
                     used.add(found)
-                    how["name" if by_name else "GUID"] += 1
+                    matched.how["name" if by_name else "GUID"] += 1
                 elif key is not None:
                     unknown.setdefault(host, []).append(key)
         # Of hosts that are known by nothing else the adapters are all there is.
-        if how and self.inside is not None and self.inside.files:
-            told = " and ".join(f"{count} by {word}" for word, count in how.items())
-            notes.join(f"adapters of {listed(self.hosts)} hosts are found in their inside: {told}")
+        if self.inside is not None and not self.inside.files:
+            matched.how.clear()
         free = [nic for nic in self.ports if nic not in used]
         for keys in _naming_schemes(list(unknown.values())):
-            self._take_in_order(keys, free, notes)
+            self._take_in_order(keys, free, matched)
+        return matched
 
-    def _take_in_order(self, given: Counter[AdapterKey], free: Sequence[str], notes: Notes) -> None:
+    def _take_in_order(
+        self, given: Counter[AdapterKey], free: Sequence[str], matched: "MatchedAdapters"
+    ) -> None:
         """The adapters of one way of naming them; `given` counts the hosts that have each."""
         # Where there are more than NICs, those that most hosts have are taken.
         most = sorted(given, key=lambda key: (-given[key], natural_key(key[0]), key[1] or 0))
@@ -123,17 +136,11 @@ class HostGroup:
         places = dict(zip(taken, free, strict=False))
         self._places |= places
         if places:
-            pairs = (f"{_words(key)} is {nic}" for key, nic in places.items())
-            notes.assume(
-                f"adapters of {listed(self.hosts)} hosts that the inside does not name are its NICs"
-                f" in order: {listed(pairs)}"
+            matched.in_order.append(
+                listed(f"{_words(key)} is {nic}" for key, nic in places.items())
             )
         if len(given) > len(taken):
-            rest = (_words(key) for key in most[len(free) :])
-            notes.warn(
-                f"{listed(self.hosts)} hosts have more adapters than their inside has NICs; left"
-                f" out are {listed(rest)}"
-            )
+            matched.too_many.append(listed(_words(key) for key in most[len(free) :]))
 
     def _by_name(self, end: CableEnd) -> str | None:
         if self.inside is None or end.adapter is None:

@@ -98,7 +98,10 @@ class RateSources:
             ways = f"state {rate_field(kind)}"
             if kind in (LinkKind.NVLINK, *_PCIE_KINDS):
                 ways = f"name the GPU's product in gpu, or {ways}"
-            detail = f"no file says the rate of {listed(names)} links of kind {kind.value}: {ways}"
+            # Parallel cables have one name; there are as many links as there are cables.
+            pairs = listed(dict.fromkeys(names))
+            count = "" if len(set(names)) == len(names) else f" pairs of ends with {len(names)}"
+            detail = f"no file says the rate of {pairs}{count} links of kind {kind.value}: {ways}"
             self.notes.refuse(FaultCode.MISSING_FIELD, (rate_field(kind),), detail)
 
     def _compare_pcie(

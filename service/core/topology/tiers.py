@@ -1,11 +1,87 @@
-"""How far the switches of a fabric stand from the devices, whatever they are called."""
+"""How far the switches of a fabric stand from the hosts, whatever they are called.
 
-from collections.abc import Mapping
+A switch with hosts is a leaf, and most others follow from that. A spine may have a host too, one
+that manages the fabric, and is no leaf for it. What tells them apart is what else a switch is
+joined to: a leaf with few hosts is joined to what other leaves are joined to, a spine to leaves.
+"""
+
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from service.core.topology.cluster import Cluster, LinkKind, VertexKind
 
-__all__ = ["switch_tiers"]
+__all__ = ["fabric_tiers", "switch_tiers"]
+
+# The lowest switch of another pod is four links away, by way of a core: what is nearer than that to
+# a leaf and has no leaf beside it is above one.
+_TO_ANOTHER_POD = 4
+
+
+def fabric_tiers(
+    hosts: Mapping[str, int], neighbours: Mapping[str, Collection[str]]
+) -> dict[str, int]:
+    """The tier of each switch that a host can reach: 0 for leaves, else one above the nearest.
+
+    `hosts` counts the hosts (or their cables) at each switch that has any, `neighbours` are the
+    other switches that each is joined to.
+    """
+    few = _with_few(hosts)
+    leaves = {switch: 0 for switch in hosts if switch not in few}
+    distances = _distances(leaves, neighbours)
+    leaves |= {
+        switch: 0
+        for switch in few
+        if not _is_above(switch, leaves, hosts, neighbours, distances.get(switch))
+    }
+    return _distances(leaves, neighbours)
+
+
+def _with_few(hosts: Mapping[str, int]) -> dict[str, None]:
+    """The switches with at most half the hosts of the one that the median host is at."""
+    waiting = sum(hosts.values()) / 2
+    usual = 0
+    for count in sorted(hosts.values(), reverse=True):
+        usual = count
+        waiting -= count
+        if waiting <= 0:
+            break
+    return {switch: None for switch, count in hosts.items() if 2 * count <= usual}
+
+
+def _is_above(
+    switch: str,
+    leaves: Mapping[str, int],
+    hosts: Mapping[str, int],
+    neighbours: Mapping[str, Collection[str]],
+    distance: int | None,
+) -> bool:
+    """Whether a switch with few hosts stands above `leaves`, at `distance` of the nearest."""
+    around = set(neighbours.get(switch, ()))
+    if distance is None or distance >= _TO_ANOTHER_POD:
+        return False
+    beside = {far for near in around for far in neighbours[near] if far != switch}
+    alike = [
+        other for other in beside if 2 * len(around.intersection(neighbours[other])) >= len(around)
+    ]
+    if any(other in leaves for other in alike):
+        return False
+    if distance == 1:
+        return len(around & leaves.keys()) > 1
+    return any(other not in hosts for other in alike)
+
+
+def _distances(
+    found: Mapping[str, int], neighbours: Mapping[str, Collection[str]]
+) -> dict[str, int]:
+    """How many links each switch is away from the nearest of those that are found."""
+    distances = dict(found)
+    reached = list(found)
+    for near in reached:  # grows while it is gone through
+        for far in neighbours.get(near, ()):
+            if far not in distances:
+                distances[far] = distances[near] + 1
+                reached.append(far)
+    return distances
 
 
 @lru_cache(maxsize=16)
@@ -15,23 +91,18 @@ def switch_tiers(cluster: Cluster) -> Mapping[str, int]:
     A switch that nothing joins to a device has no tier. NVLinks and links of routers do not count,
     so that the accelerators' own network, which is no fabric, has none either.
     """
-    above: dict[str, list[str]] = {}
-    nearest: dict[str, None] = {}
+    above: dict[str, dict[str, None]] = {}
+    nearest: dict[str, dict[str | None, None]] = {}
     for link in cluster.links.values():
         ends = cluster.vertices[link.source], cluster.vertices[link.target]
         if link.kind is LinkKind.NVLINK or VertexKind.ROUTER in (ends[0].kind, ends[1].kind):
             continue
         outside = [end.host is None for end in ends]
         if all(outside):
-            above.setdefault(link.source, []).append(link.target)
-            above.setdefault(link.target, []).append(link.source)
+            above.setdefault(link.source, {})[link.target] = None
+            above.setdefault(link.target, {})[link.source] = None
         elif any(outside):
-            nearest[link.source if outside[0] else link.target] = None
-    tiers: dict[str, int] = {}
-    found, tier = list(nearest), 1
-    while found:
-        tiers |= dict.fromkeys(found, tier)
-        beyond = (far for near in found for far in above.get(near, ()))
-        found = [far for far in dict.fromkeys(beyond) if far not in tiers]
-        tier += 1
-    return tiers
+            switch, host = ends if outside[0] else ends[::-1]
+            nearest.setdefault(switch.name, {})[host.host] = None
+    hosts = {switch: len(joined) for switch, joined in nearest.items()}
+    return {switch: tier + 1 for switch, tier in fabric_tiers(hosts, above).items()}

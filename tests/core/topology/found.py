@@ -1,19 +1,39 @@
 """Small readings to join: a host with two GPUs and two NICs, and fabrics over such hosts."""
 
-from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.core.topology.cluster import Cluster, LinkKind, RateOrigin, VertexKind
+from service.core.topology.expand import expand
+from service.core.topology.join import Joined, Stated
 from service.core.topology.readings import (
+    AttachedHost,
     Cable,
     CableEnd,
     FoundDevice,
     FoundHost,
     FoundLink,
     FoundSwitch,
+    NvlinkDomain,
     Rate,
     Reading,
 )
 
-__all__ = ["NDR", "at_host", "at_switch", "device", "host", "inside", "link", "rail_fabric"]
+__all__ = [
+    "H100",
+    "NDR",
+    "at_host",
+    "at_switch",
+    "cluster_of",
+    "device",
+    "domain",
+    "host",
+    "inside",
+    "link",
+    "rail_fabric",
+    "rate",
+    "stated",
+    "tree",
+]
 
+H100 = Stated(gpu="H100 SXM5")
 NDR = Rate(50e9, RateOrigin.READ, "4x NDR")
 PCIE = Rate(63e9, RateOrigin.READ, "32 GT/s x16")
 
@@ -98,3 +118,38 @@ def rail_fabric(
         switches=tuple(switches),
         cables=tuple(cables),
     )
+
+
+def tree(*attached: tuple[str, str | None], above: tuple[tuple[str, str], ...] = ()) -> Reading:
+    """A tree of names: hosts with the switch they are below, switches with the one above."""
+    names = dict.fromkeys([s for _, s in attached if s] + [name for pair in above for name in pair])
+    return Reading(
+        format="slurm_conf",
+        facts={},
+        switches=tuple(FoundSwitch(name=name, line=1) for name in names),
+        cables=tuple(
+            Cable(source=at_switch(one), target=at_switch(other), line=1) for one, other in above
+        ),
+        attached=tuple(AttachedHost(host=h, switch=s, line=1) for h, s in attached),
+        tree_only=True,
+    )
+
+
+def domain(name: str, *hosts: str, line: int = 3) -> Reading:
+    return Reading(
+        format="slurm_conf", facts={}, domains=(NvlinkDomain(name=name, hosts=hosts, line=line),)
+    )
+
+
+def stated(**fields: object) -> Stated:
+    """What the caller says, of H100 when nothing else is said."""
+    return Stated(**{"gpu": "H100 SXM5", **fields})  # type: ignore[arg-type]
+
+
+def cluster_of(joined: Joined) -> Cluster:
+    return expand(joined.spec).cluster
+
+
+def rate(cluster: Cluster, source: str, target: str) -> tuple[float, RateOrigin]:
+    found = cluster.links[source, target]
+    return found.bandwidth_bytes_per_second, found.bandwidth_origin

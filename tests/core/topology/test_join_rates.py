@@ -1,0 +1,116 @@
+"""Where the rate of each link of a joined cluster comes from."""
+
+from dataclasses import replace
+
+import pytest
+
+from service.core.errors import FaultCode
+from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.core.topology.gpu_products import find_product
+from service.core.topology.join import Stated, join
+from service.core.topology.readings import Reading
+from tests.core.refusals import refusal_text, refusals
+from tests.core.topology.found import H100, cluster_of, device, host, inside, link, rate, stated
+
+PCIE5_X16 = 4 * 16 * 8e9 / 8 * 128 / 130
+
+
+def test_nvlink_is_as_fast_as_the_product_says() -> None:
+    cluster = cluster_of(join([inside()], H100))
+    assert rate(cluster, "host/gpu0", "host/gpu1") == (6 * 25e9, RateOrigin.PRODUCT)
+    assert cluster.vertices["host/gpu0"].memory_bytes == 80 * 10**9
+
+
+def test_stated_rates_are_of_one_nvlink_and_fill_gaps_only() -> None:
+    rates = {LinkKind.NVLINK: 20e9, LinkKind.PCIE: 1e9}
+    cluster = cluster_of(join([inside()], Stated(rates=rates)))
+    assert rate(cluster, "host/gpu0", "host/gpu1") == (6 * 20e9, RateOrigin.STATED)
+    assert rate(cluster, "host/gpu0", "host/pcie0") == (63e9, RateOrigin.READ)
+
+
+def test_bandwidth_never_appears_from_nowhere() -> None:
+    bare = inside(host(rate=None))
+    faults = refusals(lambda: join([bare], Stated()))
+    assert faults == [
+        (FaultCode.MISSING_FIELD, (f"{kind}_bytes_per_second",))
+        for kind in ("nvlink", "pcie", "host_bridge")
+    ]
+    text = refusal_text(lambda: join([bare], Stated()))
+    assert "name the GPU's product in gpu, or state nvlink_bytes_per_second" in text
+    assert "4 (gpu0 to pcie0, nic0 to pcie0, gpu1 to pcie1, nic1 to pcie1)" in text
+
+
+def test_pcie_of_a_product_is_its_own_and_an_assumption_for_others() -> None:
+    joined = join([inside(host(rate=None))], H100)
+    cluster = cluster_of(joined)
+    fast = PCIE5_X16
+    assert rate(cluster, "host/gpu0", "host/pcie0") == (fast, RateOrigin.PRODUCT)
+    assert rate(cluster, "host/nic0", "host/pcie0") == (fast, RateOrigin.ASSUMED)
+    assert rate(cluster, "host/pcie0", "host/cpu0") == (fast, RateOrigin.ASSUMED)
+    assert [s for s in joined.assumptions if s.startswith("pcie links")] == [
+        "pcie links of 63.0154 GB/s: as fast as the PCIe connection of the host's H100 SXM5"
+    ]
+
+
+def test_what_is_stated_of_links_is_nearer_than_a_product() -> None:
+    joined = join([inside(host(rate=None))], stated(rates={LinkKind.PCIE: 30e9}))
+    cluster = cluster_of(joined)
+    assert rate(cluster, "host/gpu0", "host/pcie0") == (30e9, RateOrigin.STATED)
+    assert rate(cluster, "host/pcie0", "host/cpu0") == (30e9, RateOrigin.STATED)
+
+
+def test_a_connection_that_the_product_does_not_have_is_told() -> None:
+    assert join([inside()], H100).conflicts == ()
+    joined = join([inside()], Stated(gpu="A100 SXM4"))
+    (conflict,) = joined.conflicts
+    assert "a file says 63 GB/s (32 GT/s x16), and A100 SXM4 has 31.51" in conflict
+    assert rate(cluster_of(joined), "host/gpu0", "host/pcie0") == (63e9, RateOrigin.READ)
+
+
+def test_a_socket_link_is_assumed_by_the_family_of_the_cpu() -> None:
+    def with_sockets(product: str | None) -> Reading:
+        one = host()
+        devices = tuple(
+            replace(d, product=product) if d.kind is VertexKind.CPU else d for d in one.devices
+        )
+        other = device("cpu1", VertexKind.CPU, product=product)
+        socket = link("cpu0", "cpu1", LinkKind.SOCKET)
+        return inside(replace(one, devices=(*devices, other), links=(*one.links, socket)))
+
+    known = join([with_sockets("GenuineIntel 6 143")], H100)
+    assert rate(cluster_of(known), "host/cpu0", "host/cpu1") == (192e9, RateOrigin.ASSUMED)
+    assert cluster_of(known).links["host/cpu0", "host/cpu1"].effective_bytes_per_second == 22e9
+    unknown = join([with_sockets(None)], H100)
+    assert rate(cluster_of(unknown), "host/cpu0", "host/cpu1") == (256e9, RateOrigin.ASSUMED)
+    assert any("since the CPU's own is not" in sentence for sentence in unknown.assumptions)
+    told = join([with_sockets(None)], stated(rates={LinkKind.SOCKET: 100e9}))
+    assert rate(cluster_of(told), "host/cpu0", "host/cpu1") == (100e9, RateOrigin.STATED)
+
+
+def test_unknown_products_and_designs_are_refused_together() -> None:
+    faults = refusals(lambda: join([inside()], Stated(gpu="H1000", design="dgx-9")))
+    assert faults == [
+        (FaultCode.UNKNOWN_NAME, ("gpu",)),
+        (FaultCode.UNKNOWN_NAME, ("design",)),
+    ]
+    assert "H100 SXM5" in refusal_text(lambda: join([inside()], Stated(gpu="H1000")))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100 SXM5"),
+        ("h100-sxm5", "H100 SXM5"),
+        ("Tesla V100-SXM2-32GB", "V100 SXM2 32GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe"),
+        ("NVIDIA H20", "H20"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("NVIDIA GB200", "GB200"),
+        ("H100", None),  # SXM or PCIe: it decides how many links there are
+        ("", None),
+    ],
+)
+def test_products_are_found_by_the_words_of_their_names(text: str, name: str | None) -> None:
+    found = find_product(text)
+    assert (None if found is None else found.name) == name
