@@ -2,9 +2,10 @@
 
     python -m benchmarks.topology
 
-DGX H100 behind leaves and spines. Times are CPU time of this process, memory what Python and numpy
-allocate; the ratio is against networkx in the same run: its shortest path on the same links. Warm
-is what the second request for the same stored topology finds.
+DGX H100 behind leaves and spines, and tori, where no two searches are alike. Times are CPU time of
+this process, memory what Python and numpy allocate; the ratio is against networkx in the same run:
+its shortest path on the same links. Warm is what the second request for the same stored topology
+finds.
 """
 
 import platform
@@ -12,6 +13,8 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
+from math import prod
+from random import Random
 from typing import TypeVar
 
 import networkx as nx
@@ -26,12 +29,14 @@ from service.core.topology.flows.problems import flow_bound, whole
 from service.core.topology.flows.routes import Routes
 from service.core.topology.flows.study import FlowStudy, flow_study
 from service.core.topology.paths import path_finder
-from service.core.topology.spec import ClusterSpec, HostSpec, LeafSpine
+from service.core.topology.spec import ClusterSpec, HostSpec, LeafSpine, Torus
 
 T = TypeVar("T")
 
 GPUS = (64, 512, 4_096, 8_192)
 WHOLE_PROGRAMS = (8, 16, 32)
+TORI = ((8, 8), (8, 8, 8), (64, 64), (16, 16, 16), (4_096,))
+TORUS_PAIRS = 100
 
 
 def cluster_spec(gpus: int) -> ClusterSpec:
@@ -63,6 +68,29 @@ def allocated(work: Callable[[], T]) -> tuple[T, float]:
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return result, kept / 1e6
+
+
+def torus_paths(*dimensions: int) -> str:
+    """Cold paths in a torus: to the next device, between random ones, to the far side."""
+    gpus = prod(dimensions)
+    network = Torus(dimensions=dimensions, link_bytes_per_second=80e9)
+    own = HostSpec(name="host", count=gpus // 8, design="dgx-h100")
+    cluster = expand(ClusterSpec(hosts=(own,), device_network=network)).cluster
+    names = [device.name for device in cluster.devices]
+    count = min(TORUS_PAIRS, gpus)
+    halves = [size // 2 * prod(dimensions[at + 1 :]) for at, size in enumerate(dimensions)]
+    shifts = Random(0)
+    milliseconds = []
+    for shift in ([1], [shifts.randrange(gpus) for _ in range(count)], [sum(halves)]):
+        finder = path_finder.__wrapped__(cluster)
+        pairs = [
+            (names[number], names[(number + shift[number % len(shift)]) % gpus])
+            for number in range(count)
+        ]
+        _, seconds = timed(lambda pairs=pairs, finder=finder: [finder.path(*p) for p in pairs])  # type: ignore[misc]
+        milliseconds.append(1e3 * seconds / count)
+    shape = "x".join(map(str, dimensions))
+    return f"{gpus:6} {shape:>10} " + " ".join(f"{each:9.3f} ms" for each in milliseconds)
 
 
 def as_networkx(cluster: Cluster) -> "nx.DiGraph[str]":
@@ -151,6 +179,9 @@ def main() -> None:
     )
     for gpus, cluster in clusters.items():
         print(f"{gpus:6} {paths(gpus, cluster)}")
+    print("\n  GPUs      torus    next door       random     far side")
+    for dimensions in TORI:
+        print(torus_paths(*dimensions))
     flow_study.cache_clear()
     print("\n  GPUs  symmetry   collapse     size   program  all-to-all      warm  all-gather")
     for gpus, cluster in clusters.items():

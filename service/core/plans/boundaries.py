@@ -18,13 +18,22 @@ from service.core.plans.plan import (
 from service.core.schedules.shape import Placement as StagePlacement
 from service.core.topology.bounds import transfer_lower_bound_seconds, transfer_prediction_seconds
 from service.core.topology.cluster import Cluster
-from service.core.topology.paths import PathFinder, PhysicalPath, path_finder
+from service.core.topology.paths import (
+    PathFinder,
+    PhysicalPath,
+    SearchBudget,
+    path_finder,
+)
 from service.core.units import MAX_SECONDS, PICOSECONDS_PER_SECOND, to_seconds
 
-__all__ = ["MAX_PRICED_SIZES", "MAX_RANK_PAIRS", "PathCounts", "price"]
+__all__ = ["MAX_LINKS_SEARCHED", "MAX_PRICED_SIZES", "MAX_RANK_PAIRS", "PathCounts", "price"]
 
 # Rank pairs over all boundaries of one plan. Each is a line of the answer.
 MAX_RANK_PAIRS = 8192
+
+# Links that finding all paths of a plan may look at: about three seconds. Pairs that are far apart
+# in a large torus take that; those that are neighbours next to nothing.
+MAX_LINKS_SEARCHED = 300_000_000
 
 # Sizes of messages that differ among microbatches, over all rank pairs: each is priced twice.
 MAX_PRICED_SIZES = 100_000
@@ -32,13 +41,17 @@ MAX_PRICED_SIZES = 100_000
 
 @dataclass(slots=True)
 class PathCounts:
-    """Rank pairs whose paths rest on an assumption, and boundaries with a doubtful given time."""
+    """Rank pairs whose paths rest on an assumption, and boundaries with a doubtful given time.
+
+    `budget` is what is left for searches.
+    """
 
     without_latency: int = 0
     without_effective: int = 0
     with_assumed_bandwidth: int = 0
     given_below_assumed_bound: int = 0
     unreachable: list[RankPair] = field(default_factory=list)
+    budget: SearchBudget = field(default_factory=lambda: SearchBudget(MAX_LINKS_SEARCHED))
 
     def add(self, other: "PathCounts") -> None:
         """Count what the paths of something else rest on too."""
@@ -64,7 +77,8 @@ def price(
 
     Raises `InvalidInput` with every fault: pairs without a path, given times that the physical
     path can't reach, times out of range, more than `MAX_RANK_PAIRS` pairs, more than
-    `MAX_PRICED_SIZES` sizes of their messages, more than 2**53 - 1 bytes in an iteration.
+    `MAX_PRICED_SIZES` sizes of their messages, more than 2**53 - 1 bytes in an iteration. Raises
+    `WorkBudgetExceeded` when finding the paths looks at more than `MAX_LINKS_SEARCHED` links.
     """
     replicas = ranks.world_size // ranks.pipeline.degree
     pairs = len(payloads) * len(stage_ranks) * replicas
@@ -234,9 +248,9 @@ def _pair(
 ) -> RankPair:
     forward = backward = None
     if finder is not None and source.device is not None and target.device is not None:
-        forward = finder.path(source.device, target.device)
+        forward = finder.path(source.device, target.device, counts.budget)
         if payload.returns:
-            backward = finder.path(target.device, source.device)
+            backward = finder.path(target.device, source.device, counts.budget)
     pair = RankPair(
         source_rank=source.rank,
         target_rank=target.rank,

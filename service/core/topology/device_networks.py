@@ -27,7 +27,7 @@ __all__ = [
 DEVICE_NETWORK_PREFIXES = ("nvlink", "router")
 
 MAX_DIMENSIONS = 3
-# A path to the far side of a larger one is a search of many milliseconds, for each pair anew.
+# A path to the far side of a larger one is a search of milliseconds, for each pair anew.
 MAX_TORUS_DEVICES = 4_096
 
 

@@ -35,8 +35,8 @@ __all__ = [
 MAX_CONCURRENT_PAIRS = 1_024
 MAX_LISTED_PATHS = 64
 
-# Links looked at by all searches together: some seconds. Pairs that are alike share a search.
-_MAX_LINKS_SEARCHED = 20_000_000
+# Links looked at by all searches together: about a second. Pairs that are alike share a search.
+_MAX_LINKS_SEARCHED = 100_000_000
 
 Pair = tuple[str, str]
 

@@ -17,20 +17,21 @@ the pinned one has
 docs/decisions/0003-physical-path.md tells why.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
 from math import fsum
 
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.topology.cluster import Cluster, Link
-from service.core.topology.routing import Router
+from service.core.topology.routing import Router, Search
 
-__all__ = ["PathFinder", "PhysicalPath", "joined", "path_finder"]
+__all__ = ["PathFinder", "PhysicalPath", "SearchBudget", "joined", "path_finder"]
 
 # Pairs that a finder remembers before it starts afresh.
 _MAX_REMEMBERED_PAIRS = 65_536
+_MAX_REMEMBERED_HOPS = 4_000_000
 # And those whose alternatives it remembers.
 _MAX_REMEMBERED_ALTERNATIVES = 256
 
@@ -71,26 +72,69 @@ class PhysicalPath:
         return any(link.bandwidth_assumed for link in self.links)
 
 
+# A hop of a path that is found costs about as much as looking at so many links.
+_HOP_LOOKS = 300
+
+
+class SearchBudget:
+    """What finding paths may take in all, in links that are looked at; 100 million are a second.
+
+    A search ends where its target is reached, so how far it looks is known only once it is done.
+    What was found before counts as if it had not been, so that the same question always gets the
+    same answer.
+    """
+
+    def __init__(self, links: int) -> None:
+        self._left = links
+        self._searches: set[Hashable] = set()
+
+    def spend(self, search: Search | None, hops: int) -> None:
+        """Count a path and its search, unless another path of the same search was counted.
+
+        Raises `WorkBudgetExceeded` (path `topology`) once more is spent than there was.
+        """
+        self._left -= _HOP_LOOKS * hops
+        if search is not None and search.key not in self._searches:
+            self._searches.add(search.key)
+            self._left -= search.links
+        if self._left < 0:
+            detail = (
+                "finding the physical paths looks at too many links: use fewer ranks, or place "
+                "ranks that exchange data nearer to each other"
+            )
+            raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("topology",), detail)])
+
+
 class PathFinder:
     """Finds pinned paths in one cluster; build it once and ask it often."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._links = cluster.links
         self._router = Router(cluster)
-        self._known: dict[tuple[str, str], PhysicalPath | None] = {}
+        self._known: dict[tuple[str, str], tuple[PhysicalPath | None, Search | None]] = {}
+        self._hops = 0
         self._alternatives: dict[tuple[str, str, int], tuple[PhysicalPath, ...]] = {}
 
-    def path(self, source: str, target: str) -> PhysicalPath | None:
+    def path(
+        self, source: str, target: str, budget: SearchBudget | None = None
+    ) -> PhysicalPath | None:
         """The pinned path, or None when no allowed path exists.
 
-        Raises `InvalidInput` for a name that is not in the cluster.
+        Raises `InvalidInput` for a name that is not in the cluster, and what `budget` does.
         """
         pair = source, target
-        if pair not in self._known:
-            if len(self._known) >= _MAX_REMEMBERED_PAIRS:
-                self._known = {}
-            self._known[pair] = self._find(source, target)
-        return self._known[pair]
+        known = self._known.get(pair)
+        if known is None:
+            known = self._find(source, target)
+            # Hops are kept, as links are: a path in a ring has thousands.
+            self._hops += _hops(known[0]) + 1
+            if self._hops > _MAX_REMEMBERED_HOPS or len(self._known) >= _MAX_REMEMBERED_PAIRS:
+                self._known, self._hops = {}, 0
+            self._known[pair] = known
+        path, search = known
+        if budget is not None:
+            budget.spend(search, _hops(path))
+        return path
 
     def links_searched(self, pairs: Iterable[tuple[str, str]]) -> int:
         """How many links finding these pairs looks at, at most; the names are in the cluster."""
@@ -131,7 +175,7 @@ class PathFinder:
             for vertices in others[:limit]
         )
 
-    def _find(self, source: str, target: str) -> PhysicalPath | None:
+    def _find(self, source: str, target: str) -> tuple[PhysicalPath | None, Search | None]:
         numbers = self._router.number
         faults = [
             Fault(FaultCode.UNKNOWN_NAME, (end,), f"{name!r} is no device of this topology")
@@ -141,13 +185,17 @@ class PathFinder:
         if faults:
             raise InvalidInput(faults)
         if source == target:
-            return _describe(source, target, (), 0, 0)
-        route = self._router.route(numbers[source], numbers[target])
+            return _describe(source, target, (), 0, 0), None
+        route, search = self._router.route(numbers[source], numbers[target])
         if route is None:
-            return None
+            return None, search
         names = [self._router.names[vertex] for vertex in route.vertices]
         links = tuple(self._links[hop] for hop in pairwise(names))
-        return _describe(source, target, links, route.distance, route.alternatives)
+        return _describe(source, target, links, route.distance, route.alternatives), search
+
+
+def _hops(path: PhysicalPath | None) -> int:
+    return 0 if path is None else len(path.links)
 
 
 @lru_cache(maxsize=16)

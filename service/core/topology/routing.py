@@ -4,44 +4,36 @@ docs/decisions/0003-physical-path.md has the rule and its reasons; `service.core
 says it in short.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from math import inf
-from types import MappingProxyType
 
-from service.core.topology.cluster import Cluster, LinkKind, Vertex, VertexKind
-from service.core.topology.ways_on import Leg, follow, walk
+import numpy as np
+import numpy.typing as npt
 
-__all__ = [
-    "MAX_COUNTED_PATHS",
-    "ROUTING_DISTANCE",
-    "Route",
-    "Router",
-]
-
-ROUTING_DISTANCE: Mapping[LinkKind, int] = MappingProxyType(
-    {
-        LinkKind.NVLINK: 1,
-        LinkKind.PCIE: 1,
-        LinkKind.HOST_BRIDGE: 16,
-        LinkKind.SOCKET: 64,
-        LinkKind.NETWORK: 1,
-        LinkKind.FABRIC: 1,
-        LinkKind.OTHER: 1,
-    }
+from service.core.topology.cluster import Cluster, VertexKind
+from service.core.topology.leg_kernels import lay_leg
+from service.core.topology.route_arrays import (
+    DEVICE_NETWORK,
+    FABRIC,
+    ROUTING_DISTANCE,
+    Arcs,
+    arcs_of,
+    hosts_of,
 )
+from service.core.topology.route_kernels import FAR, NO_RAIL, mark_ways, settle, weigh_ways
+from service.core.topology.ways_on import Leg, walk
+
+__all__ = ["MAX_COUNTED_PATHS", "Route", "Router", "Search"]
+
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
 
 MAX_COUNTED_PATHS = 1_000_000
 
-# Searches that a router remembers before it starts afresh.
-_MAX_REMEMBERED = 65_536
+# What a router remembers of searches before it starts afresh, in ways on.
+_MAX_REMEMBERED = 4_000_000
 
-# In place of the number of a host: switches of the fabric, and what outside hosts belongs to the
-# accelerators' own network.
-_FABRIC = -1
-_DEVICE_NETWORK = -2
-_OF_DEVICE_NETWORKS = (VertexKind.NVSWITCH, VertexKind.ROUTER)
+_LONGEST = max(ROUTING_DISTANCE.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +50,11 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
-class _Arc:
-    """A link seen from one of its ends; `far` is the number of the vertex at the other."""
+class Search:
+    """One search, and how many links it looked at; pairs that share it have an equal `key`."""
 
-    far: int
-    distance: int
-    bandwidth: float
-
-
-_Arcs = Mapping[int, Sequence[_Arc]]
+    key: Hashable
+    links: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +68,25 @@ class _Found:
     alternatives: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The shortest and widest paths: their distance, and where they go on from each vertex.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ways:
+    """The shortest and widest paths: their distance, and the ways on from each vertex on one.
 
-    `onward` lists the vertices from the target to the source.
+    Those of vertex v stand in `onward` from `start[v]`; up to `best[v]` those with the fewest NICs
+    of a foreign rail ahead, up to `end[v]` the others.
     """
 
+    reached: Int64Array
     distance: int
-    onward: Mapping[int, Sequence[int]]
+    alternatives: int
+    start: Int64Array
+    best: Int64Array
+    end: Int64Array
+    onward: Int32Array
+
+    def all_from(self, vertex: int) -> list[int]:
+        """All ways on from a vertex, in order."""
+        return sorted(self.onward[self.start[vertex] : self.end[vertex]].tolist())
 
 
 class Router:
@@ -103,52 +101,51 @@ class Router:
     def __init__(self, cluster: Cluster) -> None:
         self.names = sorted(cluster.vertices)
         self.number = {name: number for number, name in enumerate(self.names)}
-        self._vertices: list[Vertex] = [cluster.vertices[name] for name in self.names]
-        self._is_gpu = [vertex.kind is VertexKind.GPU for vertex in self._vertices]
-        # The vertices of each host, and the place of each vertex among those of its host.
-        hosts: dict[str, int] = {}
-        self._members: list[list[int]] = []
-        self._host: list[int] = []
+        vertices = [cluster.vertices[name] for name in self.names]
+        self._hosts, self._members = hosts_of(cluster, self.names)
+        # Lists beside the arrays, because single elements of lists are read faster.
+        self._host: list[int] = self._hosts.tolist()
+        # The place of each vertex among those of its host.
         self._place = list(range(len(self.names)))
-        for number, vertex in enumerate(self._vertices):
-            if vertex.host is None:
-                own = vertex.kind in _OF_DEVICE_NETWORKS
-                self._host.append(_DEVICE_NETWORK if own else _FABRIC)
-                continue
-            host = hosts.setdefault(vertex.host, len(hosts))
-            if host == len(self._members):
-                self._members.append([])
-            self._host.append(host)
-            self._place[number] = len(self._members[host])
-            self._members[host].append(number)
-        leaving: list[dict[int, list[_Arc]]] = [{} for _ in self.names]
-        entering: list[dict[int, list[_Arc]]] = [{} for _ in self.names]
-        for link in cluster.links.values():
-            one, other = self.number[link.source], self.number[link.target]
-            distance, width = ROUTING_DISTANCE[link.kind], link.bandwidth_bytes_per_second
-            leaving[one].setdefault(self._host[other], []).append(_Arc(other, distance, width))
-            entering[other].setdefault(self._host[one], []).append(_Arc(one, distance, width))
-        self._leaving: Sequence[_Arcs] = leaving
-        self._entering: Sequence[_Arcs] = entering
-        self._has_device_network = _DEVICE_NETWORK in self._host
+        for members in self._members:
+            for place, member in enumerate(members):
+                self._place[member] = place
+        self._rail = [NO_RAIL if one.rail is None else one.rail for one in vertices]
+        self._kind = [one.kind for one in vertices]
+        is_gpu = [kind is VertexKind.GPU for kind in self._kind]
+        self._is_gpu = np.array(is_gpu, dtype=np.int8)
+        is_nic = (kind is VertexKind.NIC for kind in self._kind)
+        nic_rails = [r if nic else NO_RAIL for r, nic in zip(self._rail, is_nic, strict=True)]
+        self._nic_rail = np.array(nic_rails, dtype=np.int32)
+        self._leaving, self._entering = arcs_of(cluster, self.number, self._hosts)
+        self._has_device_network = DEVICE_NETWORK in self._host
         self._first_alike = self._like_hosts()
         self._destination = self._number_destinations()
         self._links_of_a_search = self._most_links()
-        self._known: dict[Hashable, _Found | None] = {}
+        self._known: dict[Hashable, tuple[_Found | None, int]] = {}
+        self._remembered = 0
 
     def links_searched(self, pairs: Iterable[tuple[int, int]]) -> int:
         """How many links finding these pairs looks at, at most, when none is known yet."""
         return len({self._likeness(*pair) for pair in pairs}) * self._links_of_a_search
 
-    def route(self, source: int, target: int) -> Route | None:
-        """The pinned route between two different vertices; None when no allowed path exists."""
+    def route(self, source: int, target: int) -> tuple[Route | None, Search]:
+        """The pinned route between two different vertices, and the search that it is known by.
+
+        None when no allowed path exists.
+        """
         key = self._likeness(source, target)
-        if key not in self._known:
-            if len(self._known) >= _MAX_REMEMBERED:
-                self._known = {}
-            self._known[key] = self._find(source, target)
-        found = self._known[key]
-        return None if found is None else self._follow(found, source, target)
+        known = self._known.get(key)
+        if known is None:
+            known = self._find(source, target)
+            found = known[0]
+            self._remembered += 1 if found is None else sum(leg.size for leg in found.legs)
+            if self._remembered > _MAX_REMEMBERED:
+                self._known, self._remembered = {}, 0
+            self._known[key] = known
+        found, looked = known
+        route = None if found is None else self._follow(found, source, target)
+        return route, Search(key, looked)
 
     def _follow(self, found: _Found, source: int, target: int) -> Route:
         """The route of a pair whose ends are like those of what was found.
@@ -161,21 +158,17 @@ class Router:
             self._host[found.source]: self._host[source],
             self._host[found.target]: self._host[target],
         }
-        for outside in (_FABRIC, _DEVICE_NETWORK):
+        for outside in (FABRIC, DEVICE_NETWORK):
             moved.pop(outside, None)
 
         def here(vertex: int) -> int:
             host = moved.get(self._host[vertex])
             return vertex if host is None else self._members[host][self._place[vertex]]
 
-        vertices, vertex = [source], found.source
+        vertices = [source]
         for leg in found.legs:
             number = self._destination.get(here(leg.end), 0)
-            while vertex != leg.end:
-                choices = leg.choices[vertex]
-                number, choice = divmod(number, len(choices))
-                vertex = choices[choice]
-                vertices.append(here(vertex))
+            vertices += map(here, leg.passed(number))
         return Route(tuple(vertices), found.distance, found.alternatives)
 
     def _likeness(self, source: int, target: int) -> Hashable:
@@ -191,45 +184,52 @@ class Router:
 
     def _most_links(self) -> int:
         """The links between switches, and those of two hosts with as many as any has."""
-        outside, of_host = 0, [0] * len(self._members)
-        for host, leaving, entering in zip(self._host, self._leaving, self._entering, strict=True):
-            if host < 0:
-                outside += _count(leaving)
-                continue
-            of_host[host] += sum(map(len, leaving.values())) + _count(entering)
-        return outside + 2 * max(of_host, default=0)
+        outside, inside = self._hosts < 0, self._hosts >= 0
+        between = int(self._leaving.outside[outside].sum())
+        of_vertex = (self._leaving.all + self._entering.outside)[inside]
+        of_host = np.bincount(self._hosts[inside], weights=of_vertex)
+        return between + 2 * int(of_host.max(initial=0))
 
     def _like_hosts(self) -> list[int]:
         """For each host the first one that is wired as it is."""
         first: dict[Hashable, int] = {}
-        return [first.setdefault(self._wiring(host), host) for host in range(len(self._members))]
+        lists = [_Lists.of(arcs) for arcs in (self._leaving, self._entering)]
+        return [
+            first.setdefault(self._wiring(host, lists), host) for host in range(len(self._members))
+        ]
 
-    def _wiring(self, host: int) -> Hashable:
+    def _wiring(self, host: int, lists: Sequence["_Lists"]) -> Hashable:
         """All that a search can see of a host, without the host's name."""
         wiring: list[Hashable] = []
         for vertex in self._members[host]:
-            wiring.append((self._vertices[vertex].kind, self._vertices[vertex].rail))
-            for arcs in (self._leaving[vertex], self._entering[vertex]):
-                if arcs.keys() - {host, _FABRIC, _DEVICE_NETWORK}:
+            wiring.append((self._kind[vertex], self._rail[vertex]))
+            for arcs in lists:
+                begin, end = arcs.first[vertex], arcs.first[vertex + 1]
+                # In the order of their hosts: the last one is the greatest.
+                inner = arcs.inner[vertex]
+                if inner < end and not arcs.far_host[inner] == host == arcs.far_host[end - 1]:
                     return host  # joined to another host: like no other
-                wiring += (
-                    tuple(sorted((self._place[a.far], a.distance, a.bandwidth) for a in group))
-                    for group in (arcs.get(one, ()) for one in (host, _FABRIC, _DEVICE_NETWORK))
+                wiring.append(
+                    (
+                        inner - begin,
+                        tuple(self._place[far] for far in arcs.far[begin:end]),
+                        tuple(arcs.distance[begin:end]),
+                        tuple(arcs.bandwidth[begin:end]),
+                    )
                 )
         return tuple(wiring)
 
-    def _number_destinations(self) -> Mapping[int, int]:
+    def _number_destinations(self) -> dict[int, int]:
         """Consecutive numbers for the devices that switches reach, one switch after the other.
 
         Two devices at one switch so have numbers with different remainders, as far as that goes.
         """
-        reached = {
-            vertex: min(arc.far for one, group in arcs.items() if one < 0 for arc in group)
-            for vertex, arcs in enumerate(self._entering)
-            if self._host[vertex] >= 0 and min(arcs, default=0) < 0
-        }
-        in_order = sorted(reached, key=lambda vertex: (reached[vertex], vertex))
-        return {vertex: number for number, vertex in enumerate(in_order)}
+        arcs = self._entering
+        reached = [
+            (int(arcs.far[arcs.first[vertex] : arcs.inner[vertex]].min()), vertex)
+            for vertex in np.flatnonzero((self._hosts >= 0) & (arcs.outside > 0)).tolist()
+        ]
+        return {vertex: number for number, (_, vertex) in enumerate(sorted(reached))}
 
     def equals(self, source: int, target: int) -> Iterator[tuple[int, ...]]:
         """All allowed paths of least distance and widest bottleneck, in the order of their numbers.
@@ -237,116 +237,138 @@ class Router:
         The pinned path is one of them; none when the ends are the same or no path is allowed. What
         is between the ends is found anew at each call.
         """
-        for hosts in () if source == target else self._views(source, target):
-            found = self._best(source, target, hosts)
+        if source == target:
+            return
+        ways, _ = self._ways(source, target)
+        if ways is not None:
+            yield from walk(ways.all_from, source, target)
+
+    def _views(self, source: int, target: int) -> Iterator[Int64Array]:
+        """What a path may pass, as the kernels read it; the first view that has a path is used."""
+        ends = [self._host[source], self._host[target]]
+        inside = [max(host, -1) for host in dict.fromkeys(ends)]
+        hosts = [*inside, -1][:2]
+        rails = [self._rail[source], self._rail[target]]
+        if ends[0] == ends[1] >= 0 or self._has_device_network:
+            yield np.array([FABRIC in ends, True, *hosts, *rails], dtype=np.int64)
+        yield np.array([True, True, *hosts, *rails], dtype=np.int64)
+
+    def _ways(self, source: int, target: int) -> tuple[_Ways | None, int]:
+        """The ways between two vertices, and how many links were looked at."""
+        looked = 0
+        for view in self._views(source, target):
+            found, more = self._search(source, target, view)
+            looked += more
             if found is not None:
-                onward = {near: sorted(far) for near, far in found.onward.items()}
-                yield from walk(onward, source, target)
-                return
+                return found, looked
+        return None, looked
 
-    def _views(self, source: int, target: int) -> Iterator[tuple[int, ...]]:
-        """The hosts whose vertices a path may pass; the first view that has a path is used."""
-        ends = self._host[source], self._host[target]
-        own = (_DEVICE_NETWORK,) if self._has_device_network else ()
-        if ends[0] == ends[1] >= 0 or own:
-            yield tuple(dict.fromkeys((*own, *ends)))
-        yield tuple(dict.fromkeys((_FABRIC, *own, *ends)))
-
-    def _find(self, source: int, target: int) -> _Found | None:
-        for hosts in self._views(source, target):
-            found = self._search(source, target, hosts)
-            if found is not None:
-                return found
-        return None
-
-    def _best(self, source: int, target: int, hosts: tuple[int, ...]) -> _Best | None:
-        """The shortest and widest paths through vertices of `hosts` only."""
-        reached = self._distances(source, target, hosts)
-        if target not in reached:
-            return None
-        shortest = self._shortest(reached, target, hosts)
-        target_first = sorted(shortest, key=reached.__getitem__, reverse=True)
-        width = {target: inf}
-        for vertex in target_first:
-            width[vertex] = max(min(arc.bandwidth, width[arc.far]) for arc in shortest[vertex])
-        widest = width[source]
-        onward = {
-            vertex: [
-                arc.far
-                for arc in shortest[vertex]
-                if arc.bandwidth >= widest and width[arc.far] >= widest
-            ]
-            for vertex in target_first
-            if width[vertex] >= widest
-        }
-        return _Best(reached[target], onward)
-
-    def _search(self, source: int, target: int, hosts: tuple[int, ...]) -> _Found | None:
-        """Of the shortest and widest paths through vertices of `hosts` those to be pinned."""
-        found = self._best(source, target, hosts)
-        if found is None:
-            return None
-        foreign, count, best = {target: 0}, {target: 1}, {}
-        for vertex, wide in found.onward.items():
-            least = min(foreign[far] for far in wide)
-            foreign[vertex] = least + self._foreign(vertex, source, target)
-            count[vertex] = min(sum(count[far] for far in wide), MAX_COUNTED_PATHS + 1)
-            best[vertex] = [far for far in wide if foreign[far] == least]
-        legs = tuple(follow(best, source, target, lambda vertex: self._host[vertex] >= 0))
-        return _Found(source, target, legs, found.distance, count[source] - 1)
-
-    def _distances(self, source: int, target: int, hosts: tuple[int, ...]) -> dict[int, int]:
-        """Dijkstra's distances from `source`, final for all vertices nearer than `target`."""
-        reached = {source: 0}
-        queue = [(0, source)]
-        while queue:
-            distance, vertex = heappop(queue)
-            if vertex == target:
-                break
-            if distance > reached[vertex]:
-                continue
-            leaving = self._leaving[vertex]
-            for host in hosts:
-                for arc in leaving.get(host, ()):
-                    if self._is_gpu[arc.far] and arc.far != target:
-                        continue
-                    further = distance + arc.distance
-                    if further < reached.get(arc.far, inf):
-                        reached[arc.far] = further
-                        heappush(queue, (further, arc.far))
-        return reached
-
-    def _shortest(
-        self, reached: Mapping[int, int], target: int, hosts: tuple[int, ...]
-    ) -> dict[int, list[_Arc]]:
-        """All shortest paths as a graph: for each vertex on one, the links onward."""
-        onward: dict[int, list[_Arc]] = {}
-        seen, waiting = {target}, [target]
-        while waiting:
-            vertex = waiting.pop()
-            entering = self._entering[vertex]
-            for host in hosts:
-                for arc in entering.get(host, ()):
-                    if reached.get(arc.far, inf) + arc.distance != reached[vertex]:
-                        continue
-                    link = _Arc(vertex, arc.distance, arc.bandwidth)
-                    onward.setdefault(arc.far, []).append(link)
-                    if arc.far not in seen:
-                        seen.add(arc.far)
-                        waiting.append(arc.far)
-        return onward
-
-    def _foreign(self, vertex: int, source: int, target: int) -> int:
-        """How many of the ends in a NIC's host are paired with another rail than the NIC's."""
-        nic = self._vertices[vertex]
-        if nic.kind is not VertexKind.NIC or nic.rail is None:
-            return 0
-        ends = (self._vertices[source], self._vertices[target])
-        return sum(
-            end.host == nic.host and end.rail is not None and end.rail != nic.rail for end in ends
+    def _search(self, source: int, target: int, view: Int64Array) -> tuple[_Ways | None, int]:
+        """The shortest and widest paths in what a view lets see."""
+        vertices = len(self.names)
+        leaving, entering = self._leaving, self._entering
+        reached = np.full(vertices, FAR)
+        settled = np.empty(vertices, dtype=np.int32)
+        count, looked = settle(
+            leaving.first,
+            leaving.fabric,
+            leaving.inner,
+            leaving.far,
+            leaving.far_host,
+            leaving.distance,
+            self._is_gpu,
+            view,
+            source,
+            target,
+            _LONGEST,
+            reached,
+            settled,
         )
+        if not count:
+            return None, looked
+        known = np.zeros(vertices, dtype=np.int8)
+        back = mark_ways(
+            entering.first,
+            entering.fabric,
+            entering.inner,
+            entering.far,
+            entering.far_host,
+            entering.distance,
+            view,
+            target,
+            reached,
+            known,
+        )
+        start, best, end = (np.empty(vertices, dtype=np.int64) for _ in range(3))
+        onward = np.empty(len(leaving.far), dtype=np.int32)
+        alternatives, laid, forth = weigh_ways(
+            leaving.first,
+            leaving.fabric,
+            leaving.inner,
+            leaving.far,
+            leaving.far_host,
+            leaving.distance,
+            leaving.bandwidth,
+            view,
+            source,
+            target,
+            self._hosts,
+            self._nic_rail,
+            MAX_COUNTED_PATHS,
+            reached,
+            settled,
+            count,
+            known,
+            start,
+            best,
+            end,
+            onward,
+        )
+        distance = int(reached[target])
+        ways = _Ways(reached, distance, alternatives, start, best, end, onward[:laid])
+        return ways, looked + back + forth
+
+    def _find(self, source: int, target: int) -> tuple[_Found | None, int]:
+        ways, looked = self._ways(source, target)
+        if ways is None:
+            return None, looked
+        vertices = len(self.names)
+        number = np.full(vertices, -1, dtype=np.int32)
+        choices, entries = (np.empty(len(ways.onward), dtype=np.int32) for _ in range(2))
+        offsets = np.empty(len(ways.onward) + 1, dtype=np.int64)
+        legs, near = [], source
+        while near != target:
+            anchor, kept, laid = lay_leg(
+                ways.start,
+                ways.best,
+                ways.onward,
+                ways.reached,
+                self._hosts,
+                near,
+                target,
+                number,
+                choices,
+                offsets,
+                entries,
+            )
+            legs.append(Leg.of(anchor, choices[:laid], offsets[: kept + 1], entries[:laid]))
+            near = anchor
+        return _Found(source, target, tuple(legs), ways.distance, ways.alternatives), looked
 
 
-def _count(arcs: _Arcs) -> int:
-    """How many of the arcs lead outside hosts."""
-    return sum(len(group) for one, group in arcs.items() if one < 0)
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    """The arrays of `Arcs` as lists, whose single elements are read faster."""
+
+    first: list[int]
+    inner: list[int]
+    far: list[int]
+    far_host: list[int]
+    distance: list[int]
+    bandwidth: list[float]
+
+    @classmethod
+    def of(cls, arcs: Arcs) -> "_Lists":
+        """The lists of these arcs."""
+        arrays = (arcs.first, arcs.inner, arcs.far, arcs.far_host, arcs.distance, arcs.bandwidth)
+        return cls(*(array.tolist() for array in arrays))

@@ -3,63 +3,67 @@
 In such a graph every way from the source leads to the target.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Leg", "Onward", "follow", "walk"]
+import numpy as np
+import numpy.typing as npt
 
-# For each vertex the vertices that are equally good next ones.
-Onward = Mapping[int, Sequence[int]]
+__all__ = ["Leg", "walk"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Leg:
     """From one anchor (a vertex in a host, or an end) to the next, over switches between them.
 
-    `choices` has the equally good next vertices of the leg's start and of each switch, in order.
+    Entry 0 is the leg's start, the others are switches. The equally good next vertices of entry i
+    are `choices[offsets[i]:offsets[i + 1]]`, in order, and `entries` tells which entry each of them
+    is, -1 for `end`. Most legs are a few short lists; in a torus they are long arrays.
     """
 
     end: int
-    choices: Onward
+    choices: Sequence[int] | npt.NDArray[np.int32]
+    offsets: Sequence[int] | npt.NDArray[np.int32]
+    entries: Sequence[int] | npt.NDArray[np.int32]
+
+    @classmethod
+    def of(
+        cls,
+        end: int,
+        choices: npt.NDArray[np.int32],
+        offsets: npt.NDArray[np.int64],
+        entries: npt.NDArray[np.int32],
+    ) -> "Leg":
+        """A leg that keeps copies of these arrays."""
+        if len(choices) <= _MOST_IN_LISTS:
+            lists = (tuple(array.tolist()) for array in (choices, offsets, entries))
+            return cls(end, *lists)
+        return cls(end, choices.copy(), offsets.astype(np.int32), entries.copy())
+
+    @property
+    def size(self) -> int:
+        """How many ways on it holds."""
+        return len(self.choices)
+
+    def passed(self, number: int) -> list[int]:
+        """The vertices after the start, to the end, when a destination's number decides."""
+        entry, vertices = 0, []
+        while entry >= 0:
+            first, last = self.offsets[entry], self.offsets[entry + 1]
+            number, choice = divmod(number, int(last - first))
+            vertices.append(int(self.choices[first + choice]))
+            entry = self.entries[first + choice]
+        return vertices
 
 
-def follow(
-    onward: Onward, source: int, target: int, is_in_host: Callable[[int], bool]
-) -> Iterator[Leg]:
-    """Anchor by anchor, always to the next one of least name; between them all that is best."""
-    vertex = source
-    while vertex != target:
-        before: dict[int, list[int]] = {}
-        waiting = [vertex]
-        while waiting:
-            near = waiting.pop()
-            for far in onward[near]:
-                if far not in before and not is_in_host(far) and far != target:
-                    waiting.append(far)
-                before.setdefault(far, []).append(near)
-        anchors = [far for far in before if is_in_host(far) or far == target]
-        # A switch has no place in the sequence of names, so a path that ends there is first.
-        end = min(anchors, key=lambda far: (is_in_host(far), far))
-        choices: dict[int, list[int]] = {}
-        waiting = [end]
-        while waiting:
-            far = waiting.pop()
-            for near in before[far]:
-                if near not in choices and near != vertex:
-                    waiting.append(near)
-                choices.setdefault(near, []).append(far)
-        yield Leg(end, {near: _in_order(far, end) for near, far in choices.items()})
-        vertex = end
+_MOST_IN_LISTS = 64
 
 
-def _in_order(vertices: Sequence[int], end: int) -> tuple[int, ...]:
-    """Switches by name, then the way straight to the leg's end."""
-    return tuple(sorted(vertices, key=lambda one: (one == end, one)))
-
-
-def walk(onward: Onward, source: int, target: int) -> Iterator[tuple[int, ...]]:
+def walk(
+    onward: Callable[[int], Sequence[int]], source: int, target: int
+) -> Iterator[tuple[int, ...]]:
     """Every path from one end to the other, in the order in which the ways on are listed."""
-    path, ahead = [source], [iter(onward[source])]
+    path, ahead = [source], [iter(onward(source))]
     while ahead:
         vertex = next(ahead[-1], None)
         if vertex is None:
@@ -69,4 +73,4 @@ def walk(onward: Onward, source: int, target: int) -> Iterator[tuple[int, ...]]:
             yield (*path, target)
         else:
             path.append(vertex)
-            ahead.append(iter(onward[vertex]))
+            ahead.append(iter(onward(vertex)))

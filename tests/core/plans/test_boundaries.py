@@ -200,6 +200,16 @@ def test_every_replica_has_a_pair_and_the_slowest_sets_the_time() -> None:
     assert boundary.forward_bound_picoseconds == bounds[1]
 
 
+def test_the_search_for_paths_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundaries, "MAX_LINKS_SEARCHED", 3)
+
+    def far() -> ResolvedPlan:
+        return two_stages(STAGE, cluster(), "host0/gpu[0,1]")
+
+    assert refusals(far) == [(FaultCode.WORK_BUDGET, ("topology",))]
+    assert "place ranks that exchange data nearer to each other" in refusal_text(far)
+
+
 def test_the_number_of_pairs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundaries, "MAX_RANK_PAIRS", 3)
     plan = given_plan(STAGE, STAGE, degrees=Degrees(2, tensor=4))

@@ -9,7 +9,7 @@ from service.core.topology.bounds import transfer_lower_bound_seconds
 from service.core.topology.cluster import Cluster, LinkKind, VertexKind
 from service.core.topology.expand import expand
 from service.core.topology.paths import PathFinder, PhysicalPath
-from service.core.topology.routing import MAX_COUNTED_PATHS, Router
+from service.core.topology.routing import MAX_COUNTED_PATHS
 from service.core.topology.spec import (
     ClusterSpec,
     DeviceSpec,
@@ -313,33 +313,3 @@ def test_counting_alternatives_stops_at_a_limit() -> None:
 def test_asking_again_gives_the_same_path() -> None:
     finder = hosts("p4d", 1)
     assert finder.path("host0/gpu0", "host0/gpu1") is finder.path("host0/gpu0", "host0/gpu1")
-
-
-def test_a_search_does_not_grow_with_the_hosts_it_may_not_enter() -> None:
-    """The vertices that a search reaches are counted, so that no clock is needed."""
-    reached = []
-    for count in (4, 64):
-        router = Router(expanded("dgx-h100", count, RailOptimised(spines=2)))
-        ends = router.number["host0/gpu0"], router.number["host3/gpu5"]
-        views = (-1, *(router._host[end] for end in ends))
-        reached.append(len(router._distances(*ends, views)))
-    assert reached[0] == reached[1]
-
-
-def test_hosts_that_are_wired_alike_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The searches are counted: between hosts of one rail fabric there is one a pair of GPUs."""
-    searched = []
-    search = Router._search
-
-    def counted(router: Router, source: int, target: int, within: tuple[int, ...]) -> object:
-        searched.append((router.names[source], router.names[target]))
-        return search(router, source, target, within)
-
-    monkeypatch.setattr(Router, "_search", counted)
-    finder = hosts("dgx-h100", 32, RailOptimised(spines=4))
-    for number in range(31):
-        for gpu in range(8):
-            finder.path(f"host{number}/gpu{gpu}", f"host{number + 1}/gpu{gpu}")
-            finder.path(f"host{number + 1}/gpu{gpu}", f"host{number}/gpu{gpu}")
-    # The host's order by name is part of what makes pairs alike, so there are two of each.
-    assert len(searched) == 2 * 8

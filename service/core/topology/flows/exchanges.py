@@ -45,7 +45,7 @@ MAX_JOINT_SIZE = 20_000
 MAX_SYMMETRIC_SIZE = 40_000
 # Pairs whose pinned paths are looked up, and links that all searches for them look at together.
 MAX_PINNED_PAIRS = 65_536
-MAX_LINKS_SEARCHED = 20_000_000
+MAX_LINKS_SEARCHED = 100_000_000
 # Links that are looked at to find which ones the routes of all sources may use.
 _MAX_LOOKS = 50_000_000
 
