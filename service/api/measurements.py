@@ -12,6 +12,7 @@ from service.api.schemas.documents import Page
 from service.api.schemas.measurements import MeasurementEntry, measurement_entry
 from service.app import measurements
 from service.app.ports import MeasurementFilter
+from service.core.profiles.measurement import Recompute
 from service.web.cursors import DEFAULT_LIMIT, Cursor, Limit, page_of, read_cursor
 from service.web.responses import json_response
 
@@ -37,6 +38,9 @@ DeviceFilter = FromQuery[Annotated[_Text, Meta(description="The device measured 
 PrecisionFilter = FromQuery[Annotated[_Text, Meta(description="The precision.")] | None]
 MicrobatchFilter = FromQuery[Annotated[_Count, Meta(description="Samples of a microbatch.")] | None]
 SequenceFilter = FromQuery[Annotated[_Count, Meta(description="Tokens of a sample.")] | None]
+RecomputeFilter = FromQuery[
+    Annotated[Recompute, Meta(description="Which activations are recomputed.")] | None
+]
 TensorFilter = FromQuery[Annotated[_Count, Meta(description="Tensor-parallel ranks.")] | None]
 
 
@@ -59,6 +63,7 @@ async def list_measurements(
     microbatch_size: MicrobatchFilter = None,
     sequence_length: SequenceFilter = None,
     tensor_parallel: TensorFilter = None,
+    recompute: RecomputeFilter = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Response[bytes]:
@@ -73,6 +78,7 @@ async def list_measurements(
         microbatch_size=microbatch_size,
         sequence_length=sequence_length,
         tensor_parallel=tensor_parallel,
+        recompute=None if recompute is None else recompute.value,
     )
     after = read_cursor(request, cursor, tuple[str, int, int])
     rows = await measurements.page(services, wanted, limit + 1, after)

@@ -56,8 +56,9 @@ async def import_file(
     measurement: `layer`, `microbatch_size` and `forward_seconds`, and as far as they are known
     `device`, `precision`, `sequence_length`, `tensor_parallel`, `recompute`, `backward_seconds` (or
     `backward_input_seconds` and `backward_weight_seconds`), `recompute_seconds`,
-    `tensor_parallel_communication_seconds`, `saved_activation_bytes`, `workspace_bytes`, `samples`
-    and `relative_deviation`; an empty cell is unknown. docs/profile-formats.md has each format.
+    `tensor_parallel_communication_seconds` (or, pass by pass, how long collectives take and what of
+    that is exposed), `saved_activation_bytes`, `workspace_bytes`, `samples` and
+    `relative_deviation`; an empty cell is unknown. docs/profile-formats.md has each format.
     """
     profile_name = required_name(name)
     content, fields = await read_form(request, ProfileImportFields)

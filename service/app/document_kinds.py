@@ -15,6 +15,7 @@ from service.app.references import NamedReference
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.estimates.work import check_work
 from service.core.plans.check import check_plan
+from service.core.profiles.measurement import TIME_FIELDS
 from service.core.profiles.profile import Profile
 from service.core.topology.cluster import Cluster
 from service.core.topology.expand import expand
@@ -169,6 +170,16 @@ def references_of(document: Struct) -> tuple[NamedReference, ...]:
     )
 
 
+# What a row repeats of a measurement under the same name.
+_AS_MEASURED = (
+    *TIME_FIELDS,
+    "saved_activation_bytes",
+    "workspace_bytes",
+    "samples",
+    "relative_deviation",
+)
+
+
 def measurement_rows(profile: Profile, revision: Revision) -> Iterator[MeasurementRow]:
     """A profile's measurements as rows under the revision that was stored, in its order."""
     return (
@@ -183,16 +194,7 @@ def measurement_rows(profile: Profile, revision: Revision) -> Iterator[Measureme
             sequence_length=measurement.point.sequence_length,
             tensor_parallel=measurement.point.tensor_parallel,
             recompute=measurement.point.recompute.value,
-            forward_seconds=measurement.forward_seconds,
-            backward_seconds=measurement.backward_seconds,
-            backward_input_seconds=measurement.backward_input_seconds,
-            backward_weight_seconds=measurement.backward_weight_seconds,
-            recompute_seconds=measurement.recompute_seconds,
-            tensor_parallel_communication_seconds=measurement.tensor_parallel_communication_seconds,
-            saved_activation_bytes=measurement.saved_activation_bytes,
-            workspace_bytes=measurement.workspace_bytes,
-            samples=measurement.samples,
-            relative_deviation=measurement.relative_deviation,
+            **{field: getattr(measurement, field) for field in _AS_MEASURED},
         )
         for position, measurement in enumerate(profile.measurements)
     )

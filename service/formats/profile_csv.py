@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET
 
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.profiles.profile import Recompute
+from service.core.profiles.measurement import COMMUNICATION_FIELDS, Recompute
 from service.formats.documents.fields import MAX_INTEGER, MAX_LAYERS
 from service.formats.documents.profile import MeasurementDocument, ProfileDocument, to_core
 from service.formats.pasted_text import Findings, lines_of, shown
@@ -87,7 +87,7 @@ COLUMNS: Mapping[str, Callable[[str], Any]] = {
     "backward_input_seconds": _seconds,
     "backward_weight_seconds": _seconds,
     "recompute_seconds": _seconds,
-    "tensor_parallel_communication_seconds": _seconds,
+    **dict.fromkeys(COMMUNICATION_FIELDS, _seconds),
     "saved_activation_bytes": _bytes,
     "workspace_bytes": _bytes,
     "samples": _whole(1),

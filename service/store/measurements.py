@@ -97,6 +97,7 @@ def _wanted_columns(wanted: MeasurementFilter, profile: Reference | None) -> dic
         "microbatch_size": wanted.microbatch_size,
         "sequence_length": wanted.sequence_length,
         "tensor_parallel": wanted.tensor_parallel,
+        "recompute": wanted.recompute,
     }
     return {column: value for column, value in columns.items() if value is not None}
 

@@ -170,10 +170,11 @@ class TopologySummaries(Base):
     link_kinds: Mapped[list[str]]
 
 
-def _finite_and_not_negative(*columns: str) -> list[CheckConstraint]:
-    # PostgreSQL sorts NaN and infinity above every number, so one upper bound refuses both.
+def _finite_and_not_negative(*columns: str, prefix: str = "") -> list[CheckConstraint]:
+    # PostgreSQL sorts NaN and infinity above every number, so one upper bound refuses both. It
+    # keeps 63 characters of a constraint's name, so a long prefix of columns is no part of it.
     return [
-        CheckConstraint(f"{column} BETWEEN 0 AND 1e300", name=f"{column}_range")
+        CheckConstraint(f"{prefix}{column} BETWEEN 0 AND 1e300", name=f"{column}_range")
         for column in columns
     ]
 
@@ -202,6 +203,15 @@ class Measurements(Base):
             "recompute_seconds",
             "tensor_parallel_communication_seconds",
             "relative_deviation",
+        ),
+        *_finite_and_not_negative(
+            "forward_communication_seconds",
+            "forward_exposed_seconds",
+            "backward_communication_seconds",
+            "backward_exposed_seconds",
+            "recompute_communication_seconds",
+            "recompute_exposed_seconds",
+            prefix="tensor_parallel_",
         ),
         # One layer, or one device, compared across profiles, in the order of a page.
         Index("ix_measurements_layer", "team", "layer", "profile", "profile_revision", "position"),
@@ -233,6 +243,12 @@ class Measurements(Base):
     workspace_bytes: Mapped[int | None]
     samples: Mapped[int | None]
     relative_deviation: Mapped[float | None]
+    tensor_parallel_forward_communication_seconds: Mapped[float | None]
+    tensor_parallel_forward_exposed_seconds: Mapped[float | None]
+    tensor_parallel_backward_communication_seconds: Mapped[float | None]
+    tensor_parallel_backward_exposed_seconds: Mapped[float | None]
+    tensor_parallel_recompute_communication_seconds: Mapped[float | None]
+    tensor_parallel_recompute_exposed_seconds: Mapped[float | None]
 
 
 class Estimates(Base):

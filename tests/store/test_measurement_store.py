@@ -33,6 +33,12 @@ COMPLETE: dict[str, Any] = {
     "workspace_bytes": 0,
     "samples": 100,
     "relative_deviation": 0.013,
+    "tensor_parallel_forward_communication_seconds": 2 / 3,
+    "tensor_parallel_forward_exposed_seconds": 1 / 7,
+    "tensor_parallel_backward_communication_seconds": 0.7,
+    "tensor_parallel_backward_exposed_seconds": 0.0,
+    "tensor_parallel_recompute_communication_seconds": 1e-12,
+    "tensor_parallel_recompute_exposed_seconds": 0.5e-12,
 }
 
 
@@ -76,6 +82,8 @@ async def test_many_rows_at_once(storage: SqlStorage) -> None:
         ({"layer": "attention"}, [0, 1]),
         ({"layer": "Attention"}, []),
         ({"layer": "atten%"}, []),
+        ({"recompute": "full"}, []),
+        ({"recompute": "none", "layer": "attention"}, [0, 1]),
         ({"device": "h100"}, [0, 2]),
         ({"precision": "bf16"}, [0]),
         ({"microbatch_size": 2}, [1, 3]),
@@ -200,6 +208,8 @@ async def test_text_that_only_one_database_would_take_leaves_nothing_behind(
         {"recompute_seconds": -1.0},
         {"tensor_parallel_communication_seconds": -1.0},
         {"relative_deviation": -0.1},
+        {"tensor_parallel_forward_communication_seconds": -1.0},
+        {"tensor_parallel_recompute_exposed_seconds": float("inf")},
         {"microbatch_size": 0},
         {"sequence_length": 0},
         {"tensor_parallel": 0},

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
+from service.api.schemas.cost_sources import CostSourcesOut, cost_sources_terms
 from service.api.schemas.ranges import SecondsRanges, mean_seconds, seconds_ranges
 from service.api.schemas.stage_weights import StageWeightsOut, stage_weights_terms
 from service.core.amounts import Amount, combine
@@ -16,7 +17,14 @@ from service.core.schedules.cadence import PhaseCadence, StageCadence
 from service.core.schedules.no_steady import NoSteady
 from service.core.units import exact_seconds, to_seconds
 
-__all__ = ["Cadence", "CadenceAnswer", "CadenceStage", "CycleStep", "SteadyPhase", "cadence_terms"]
+__all__ = [
+    "Cadence",
+    "CadenceAnswer",
+    "CadenceStage",
+    "CycleStep",
+    "SteadyPhase",
+    "cadence_terms",
+]
 
 
 class CadenceStage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -59,8 +67,16 @@ class CadenceStage(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     ]
     work_seconds: Annotated[float, Meta(ge=0, description="Forward, backward and recompute.")]
     provenance: Annotated[
-        str, Meta(description="Where the times came from: given, measured or assumed.")
+        str,
+        Meta(
+            description="Where the times came from: given, measured, interpolated, extrapolated or "
+            "assumed. Of a stage whose layers differ, the least sure of them (in this order)."
+        ),
     ]
+    cost_sources: Annotated[
+        CostSourcesOut | msgspec.UnsetType,
+        Meta(description="What a sum over layers rests on; absent when the plan gives costs."),
+    ] = msgspec.UNSET
     seconds_ranges: SecondsRanges = msgspec.UNSET
     weights: Annotated[
         StageWeightsOut | msgspec.UnsetType,
@@ -193,6 +209,9 @@ def _stage(
         transfer_seconds=exact_seconds(sizes.spread(send).mean),
         work_seconds=exact_seconds(stage.work),
         provenance=priced.provenance.value,
+        cost_sources=msgspec.UNSET
+        if priced.sources is None
+        else cost_sources_terms(priced.sources, sizes),
         seconds_ranges=seconds_ranges(
             **spreads,
             **{name: sizes.spread(amount) for name, amount in run.items()},

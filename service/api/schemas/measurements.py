@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.app.ports import MeasurementRow
+from service.core.profiles.measurement import COMMUNICATION_FIELDS
 
 __all__ = ["MeasurementEntry", "measurement_entry"]
 
@@ -32,6 +33,12 @@ class MeasurementEntry(Struct, kw_only=True, frozen=True):
     backward_weight_seconds: _OptionalSeconds | UnsetType = UNSET
     recompute_seconds: _OptionalSeconds | UnsetType = UNSET
     tensor_parallel_communication_seconds: _OptionalSeconds | UnsetType = UNSET
+    tensor_parallel_forward_communication_seconds: _OptionalSeconds | UnsetType = UNSET
+    tensor_parallel_forward_exposed_seconds: _OptionalSeconds | UnsetType = UNSET
+    tensor_parallel_backward_communication_seconds: _OptionalSeconds | UnsetType = UNSET
+    tensor_parallel_backward_exposed_seconds: _OptionalSeconds | UnsetType = UNSET
+    tensor_parallel_recompute_communication_seconds: _OptionalSeconds | UnsetType = UNSET
+    tensor_parallel_recompute_exposed_seconds: _OptionalSeconds | UnsetType = UNSET
     saved_activation_bytes: _OptionalBytes | UnsetType = UNSET
     workspace_bytes: _OptionalBytes | UnsetType = UNSET
     samples: Annotated[int, Meta(ge=1, description="Repetitions behind it")] | UnsetType = UNSET
@@ -48,7 +55,7 @@ _OPTIONAL = (
     "backward_input_seconds",
     "backward_weight_seconds",
     "recompute_seconds",
-    "tensor_parallel_communication_seconds",
+    *COMMUNICATION_FIELDS,
     "saved_activation_bytes",
     "workspace_bytes",
     "samples",

@@ -87,6 +87,9 @@ def _check_costs(plan: Plan) -> list[Fault]:
         if plan.partition is not None:
             detail = "the stages are given: there is no model to cut, so leave partition out"
             faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("partition",), detail))
+        if plan.recompute_layers:
+            detail = "the stages are given: their recompute_seconds say what each computes again"
+            faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("recompute", "layers"), detail))
         return faults
     if not profiled:
         detail = "give stages, or model and profile"

@@ -1,11 +1,9 @@
-"""What one microbatch costs on each stage: stated by the plan, or summed from a profile."""
+"""What one microbatch costs on each stage, as the plan states it."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 from service.core.amounts import Amount, SizeClasses, total
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
-from service.core.models.graph import Model
 from service.core.plans.given import (
     check_boundary,
     check_deltas,
@@ -26,21 +24,9 @@ from service.core.plans.schedule import (
     stage_ranks,
 )
 from service.core.plans.workload import lengths_differ
-from service.core.profiles.profile import LayerCost, Point, Profile, Recompute
+from service.core.profiles.measurement import Recompute
 
-__all__ = ["FREE", "given_stages", "layer_costs", "measured_stages"]
-
-# What a layer of kind `input` costs: the loader's time is no layer's.
-FREE = LayerCost(
-    forward_picoseconds=0,
-    backward_picoseconds=0,
-    backward_input_picoseconds=0,
-    backward_weight_picoseconds=0,
-    recompute_picoseconds=0,
-    saved_activation_bytes=0,
-    recomputed_activation_bytes=0,
-    communication_known=True,
-)
+__all__ = ["given_stages"]
 
 
 def given_stages(plan: Plan, sizes: SizeClasses) -> tuple[ResolvedStage, ...]:
@@ -168,109 +154,3 @@ def _given_backward(
     of_inputs, of_weights = (picoseconds(half) for half in halves)
     both = (of_inputs, of_weights) if len(given) == 2 else None
     return total(of_inputs, of_weights), both
-
-
-def layer_costs(plan: Plan, model: Model, profile: Profile, point: Point) -> list[LayerCost]:
-    """The measured cost of each layer of the model at `point`, in execution order.
-
-    Raises `InvalidInput`; layers that lack the same points share a fault.
-    """
-    costs: list[LayerCost] = []
-    faults: list[Fault] = []
-    missing: dict[tuple[Point, ...], list[str]] = {}
-    without: list[str] = []
-    split = splits_backward(plan)
-    backward = has_backward(plan)
-    for layer in model.layers:
-        if layer.is_input:
-            costs.append(FREE)
-            continue
-        cost = profile.find(layer.name, point)
-        if cost is None:
-            missing.setdefault(profile.points(layer.name), []).append(layer.name)
-        elif isinstance(cost, Fault):
-            faults.append(cost)
-        else:
-            costs.append(_with_recomputed(cost, layer.name, profile, point))
-            needed = cost.backward_input_picoseconds if split else cost.backward_picoseconds
-            if needed is None and backward:
-                without.append(layer.name)
-    faults += [profile.missing(layers, point) for layers in missing.values()]
-    if without:
-        more = f" and {len(without) - 3} more" if len(without) > 3 else ""
-        what, why = ("split of the backward", "splits it") if split else ("backward", "has one")
-        detail = (
-            f"no {what} was measured for {', '.join(without[:3])}{more} at {point}; "
-            f"the schedule {why}"
-        )
-        faults.append(Fault(FaultCode.MISSING_PROFILE_POINT, (), detail))
-    if faults:
-        raise InvalidInput(fault.under("costs", "profile") for fault in faults)
-    return costs
-
-
-def _with_recomputed(cost: LayerCost, layer: str, profile: Profile, point: Point) -> LayerCost:
-    """And what its recomputation makes: what the layer saves without one, less what it has kept.
-
-    Unknown where either was not measured.
-    """
-    if not cost.recompute_picoseconds:
-        return cost
-    whole = profile.find(layer, replace(point, recompute=Recompute.NONE))
-    if not isinstance(whole, LayerCost) or whole.saved_activation_bytes is None:
-        return cost
-    if cost.saved_activation_bytes is None:
-        return cost
-    again = max(0, whole.saved_activation_bytes - cost.saved_activation_bytes)
-    return replace(cost, recomputed_activation_bytes=again)
-
-
-def measured_stages(
-    plan: Plan, model: Model, stage_of_layer: Sequence[int], costs: Sequence[Sequence[LayerCost]]
-) -> tuple[ResolvedStage, ...]:
-    """Sums over the layers of each stage; exact, as they are whole picoseconds.
-
-    `costs` has those of each layer for each size class of the microbatches. Activation bytes of a
-    stage are known when those of all its layers are.
-    """
-    layers: list[list[int]] = [[] for _ in range(max(stage_of_layer) + 1)]
-    for position, stage in enumerate(stage_of_layer):
-        layers[stage].append(position)
-    backward = has_backward(plan)
-    ranks = stage_ranks(plan) or ()
-    stages = []
-    for stage, held in enumerate(layers):
-        parts = [[of_class[position] for position in held] for of_class in costs]
-
-        def known(field: str, parts: list[list[LayerCost]] = parts) -> Amount | None:
-            return _sum_if_known(parts, field)
-
-        stages.append(
-            ResolvedStage(
-                stage=stage,
-                ranks=tuple(way[stage] for way in ranks),
-                layers=tuple(model.layers[position].name for position in held),
-                forward_picoseconds=known("forward_picoseconds") or 0,
-                backward_picoseconds=(known("backward_picoseconds") or 0) if backward else 0,
-                backward_input_picoseconds=known("backward_input_picoseconds"),
-                backward_weight_picoseconds=known("backward_weight_picoseconds"),
-                recompute_picoseconds=(known("recompute_picoseconds") or 0) if backward else 0,
-                pair_picoseconds=None,
-                activation_bytes=known("saved_activation_bytes"),
-                activation_deltas=None,
-                recomputed_bytes=known("recomputed_activation_bytes") if backward else 0,
-                provenance=Provenance.MEASURED,
-            )
-        )
-    return tuple(stages)
-
-
-def _sum_if_known(parts: Sequence[Sequence[LayerCost]], field: str) -> Amount | None:
-    """Over the layers of a stage, class by class; None where it is not known of every layer."""
-    sums = []
-    for of_class in parts:
-        found = [getattr(part, field) for part in of_class]
-        if None in found:
-            return None
-        sums.append(sum(found))
-    return total(tuple(sums))

@@ -12,9 +12,11 @@ from service.core.plans.plan import (
     Statement,
     TransferOrigin,
 )
+from service.core.plans.recompute import recomputes
 from service.core.plans.schedule import has_backward, pair_mode, plan_family
 from service.core.plans.workload import Batch, lengths_differ
-from service.core.profiles.profile import LayerCost, Profile, Recompute
+from service.core.profiles.measurement import LayerCost
+from service.core.profiles.profile import Profile
 from service.core.schedules.program import PairMode
 from service.core.schedules.transfers import TransferMode
 
@@ -61,7 +63,7 @@ def assumptions_of(
     if not has_backward(plan):
         said.append(statements.BACKWARD_IGNORED)
         recomputed = any(stage.recompute_seconds for stage in plan.stages or ())
-        if recomputed or plan.recompute != Recompute.NONE.value:
+        if recomputed or recomputes(plan):
             said.append(memory_statements.RECOMPUTE_IGNORED)
     if degrees.world_size > degrees.pipeline:
         said.append(statements.UNIFORM_RANKS)

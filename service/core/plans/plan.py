@@ -9,6 +9,8 @@ from service.core.models.dimensions import Split
 from service.core.models.weights import StageWeights
 from service.core.plans.tied import TiedCopies, TiedParameters
 from service.core.plans.training import Training
+from service.core.profiles.measurement import Communication
+from service.core.profiles.provenance import Provenance
 from service.core.schedules.program import PairMode, StageEdge
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.paths import PhysicalPath
@@ -16,6 +18,7 @@ from service.core.topology.paths import PhysicalPath
 __all__ = [
     "ActivationChange",
     "Boundary",
+    "CostSources",
     "CrossingTensor",
     "Degrees",
     "Dimension",
@@ -46,14 +49,6 @@ class Dimension(StrEnum):
     CONTEXT = "context"
     DATA = "data"
     PIPELINE = "pipeline"
-
-
-class Provenance(StrEnum):
-    """Where a number came from."""
-
-    GIVEN = "given"
-    MEASURED = "measured"
-    ASSUMED = "assumed"
 
 
 class TransferOrigin(StrEnum):
@@ -220,6 +215,7 @@ class Plan:
     placement: Placement = field(default_factory=Placement)
     recompute: str = "none"  # which measurements a profile is asked for: none, full, selective
     training: Training | None = None
+    recompute_layers: tuple[tuple[str, str], ...] = ()  # names or patterns with policies of theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +232,25 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class CostSources:
+    """What the costs of a stage that were summed over its layers rest on.
+
+    `layers` has how many layers got their costs in which way. The deviations are of one run over
+    the mean, None where a layer's is unknown: at most that of all layers deviating together, and
+    that of layers deviating each by itself; the largest over the size classes. `samples` is the
+    least number of runs behind any of its layers, None where one does not say.
+    `communication` is what of the tensor-parallel collectives is in the times, and what is hidden.
+    """
+
+    layers: tuple[tuple[Provenance, int], ...]
+    communication: Communication
+    relative_deviation_at_most: float | None
+    relative_deviation_if_independent: float | None
+    samples: int | None
+    workspace_bytes: Amount | None
+
+
+@dataclass(frozen=True, slots=True)
 class ResolvedStage:
     """The cost of one microbatch on one stage, in whole picoseconds; see `ResolvedPlan.sizes`.
 
@@ -243,7 +258,8 @@ class ResolvedStage:
     of the backward are None where they are not known apart, `pair_picoseconds` where a pair with
     the stage's forward takes as long as its two operations. `recomputed_bytes` are what its
     recomputation makes beside the activation bytes it kept, 0 where it has none and None where
-    nobody knows.
+    nobody knows. `provenance` is the weakest of its layers'; `sources` is None where the plan gives
+    the costs itself.
     """
 
     stage: int
@@ -259,6 +275,7 @@ class ResolvedStage:
     activation_deltas: ActivationChange | None
     recomputed_bytes: Amount | None
     provenance: Provenance
+    sources: CostSources | None = None
 
     @property
     def rank(self) -> int:

@@ -4,17 +4,18 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from service.core.amounts import SizeClasses, at_class
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, InvalidInput
 from service.core.models.cuts import cut_model
 from service.core.models.graph import Model
 from service.core.models.sizes import BatchShape
 from service.core.models.weights import StageWeights, stage_weights
 from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
-from service.core.plans.costs import given_stages, layer_costs, measured_stages
+from service.core.plans.costs import given_stages
 from service.core.plans.devices import expand_devices
 from service.core.plans.disclosure import assumptions_of, left_out_of
 from service.core.plans.documents_assumed import documents_assumed
+from service.core.plans.measured import layer_costs, measured_stages
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.payloads import Payload, cut_payloads, given_payloads
 from service.core.plans.placement import Layout, check_order, layout, place_ranks
@@ -35,14 +36,12 @@ from service.core.plans.schedule import (
 from service.core.plans.tied_exchange import PricedCopies, tied_copies
 from service.core.plans.tied_statements import assumptions_of_copies, left_out_of_copies
 from service.core.plans.workload import Batch, resolve_batch, size_classes
-from service.core.profiles.profile import LayerCost, Point, Profile, Recompute
+from service.core.profiles.measurement import LayerCost
+from service.core.profiles.profile import Profile
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.cluster import Cluster
 
 __all__ = ["resolve"]
-
-# Costs of layers that are looked up for one plan, each at every sequence length.
-MAX_LOOKUPS = 200_000
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -116,7 +115,7 @@ def resolve(
             payloads = given_payloads(plan.stages, sizes, backward=has_backward(plan))
     elif model is not None:
         if profile is not None and batch is not None:
-            costs = attempt(_layer_costs, plan, model, profile, batch, sizes)
+            costs = attempt(layer_costs, plan, model, profile, batch, sizes)
         stage_of_layer = attempt(_assign, plan, model)
         if stage_of_layer is not None and costs is not None:
             stages = measured_stages(plan, model, stage_of_layer, costs)
@@ -210,41 +209,6 @@ def _require_references(
     ):
         if (reference is None) != (document is None):
             raise ValueError(f"{name} is given exactly when the plan names one: {reference!r}")
-
-
-def _layer_costs(
-    plan: Plan, model: Model, profile: Profile, batch: Batch, sizes: SizeClasses
-) -> list[list[LayerCost]]:
-    """Of each layer for each size class; every fault of every class together."""
-    if len(model.layers) * sizes.count > MAX_LOOKUPS:
-        detail = (
-            f"{sizes.count} sequence lengths of {len(model.layers)} layers; at most {MAX_LOOKUPS} "
-            "costs are looked up: use fewer different lengths"
-        )
-        path = ("workload", "microbatch_sequence_lengths")
-        raise InvalidInput([Fault(FaultCode.WORK_BUDGET, path, detail)])
-    faults: list[Fault] = []
-    costs = []
-    for number in range(sizes.count):
-        try:
-            costs.append(layer_costs(plan, model, profile, _point(plan, batch, number)))
-        except InvalidInput as invalid:
-            faults += invalid.faults
-    if faults:
-        raise InvalidInput(faults)
-    return costs
-
-
-def _point(plan: Plan, batch: Batch, number: int) -> Point:
-    if batch.microbatch_size is None:
-        raise ValueError("a plan with a profile has a microbatch size")
-    length = batch.rank_sequence_length
-    return Point(
-        microbatch_size=batch.microbatch_size,
-        sequence_length=None if length is None else at_class(length, number),
-        tensor_parallel=plan.degrees.tensor,
-        recompute=Recompute(plan.recompute) if has_backward(plan) else Recompute.NONE,
-    )
 
 
 def _assign(plan: Plan, model: Model) -> tuple[int, ...] | None:

@@ -15,7 +15,8 @@ from service.core.plans.plan import (
     TiedParameters,
     Workload,
 )
-from service.core.profiles.profile import Recompute
+from service.core.profiles.measurement import Recompute
+from service.core.profiles.patterns import MAX_PATTERNS
 from service.formats.documents.costs import CostsDocument, stage_to_core
 from service.formats.documents.fields import (
     MAX_LAYERS,
@@ -24,6 +25,7 @@ from service.formats.documents.fields import (
     MAX_STAGES,
     Count,
     ElementName,
+    LayerPattern,
     PositiveCount,
     Reference,
     Text,
@@ -248,6 +250,19 @@ class RecomputeDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen
         ]
         | UnsetType
     ) = UNSET
+    layers: (
+        Annotated[
+            dict[LayerPattern, Recompute],
+            Meta(
+                min_length=1,
+                max_length=MAX_PATTERNS,
+                description="Layers of the model, by name or by pattern, with a policy of their "
+                "own. A name goes before a pattern, and patterns agree where two fit a layer",
+                examples=[{"block.*.mlp": "full"}],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PlanDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -285,6 +300,7 @@ def to_core(document: PlanDocument) -> Plan:
     recompute = or_none(document.recompute)
     policy = None if recompute is None else or_none(recompute.default)
     training = or_none(document.training)
+    of_layers = None if recompute is None else or_none(recompute.layers)
     return Plan(
         degrees=_degrees(or_none(document.parallelism), _stated_ranks(schedule, stated)),
         workload=Workload(
@@ -303,6 +319,9 @@ def to_core(document: PlanDocument) -> Plan:
         placement=_placement(or_none(document.placement)),
         recompute=(policy or Recompute.NONE).value,
         training=None if training is None else training_to_core(training),
+        recompute_layers=tuple(
+            (name, own.value) for name, own in sorted((of_layers or {}).items())
+        ),
     )
 
 

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from service.core.profiles.profile import Measurement, Point, Profile, Recompute, build_profile
+from service.core.profiles.measurement import TIME_FIELDS, Measurement, Point, Recompute
+from service.core.profiles.profile import Profile, build_profile
 from service.formats.documents.fields import (
     MAX_LAYERS,
     ByteCount,
@@ -18,6 +19,15 @@ from service.formats.documents.fields import (
 )
 
 __all__ = ["MeasurementDocument", "ProfileDocument", "to_core"]
+
+# Named alike here and in `Measurement`, where None is unknown.
+_OPTIONAL = (
+    *(field for field in TIME_FIELDS if field != "forward_seconds"),
+    "saved_activation_bytes",
+    "workspace_bytes",
+    "samples",
+    "relative_deviation",
+)
 
 
 class MeasurementDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -103,6 +113,75 @@ class MeasurementDocument(Struct, forbid_unknown_fields=True, kw_only=True, froz
         ]
         | UnsetType
     ) = UNSET
+    tensor_parallel_forward_communication_seconds: (
+        Annotated[
+            Seconds,
+            Meta(
+                description="How long collectives among the tensor-parallel ranks take in the "
+                "forward; in place of "
+                "tensor_parallel_communication_seconds",
+                examples=[0.0006],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    tensor_parallel_forward_exposed_seconds: (
+        Annotated[
+            Seconds,
+            Meta(
+                description="What of that adds to the forward: all when absent. The rest is "
+                "hidden under its work and added nowhere",
+                examples=[0.0004],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    tensor_parallel_backward_communication_seconds: (
+        Annotated[
+            Seconds,
+            Meta(
+                description="How long collectives among the tensor-parallel ranks take in the "
+                "backward (the half of the inputs, where it is split); in place of "
+                "tensor_parallel_communication_seconds",
+                examples=[0.0006],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    tensor_parallel_backward_exposed_seconds: (
+        Annotated[
+            Seconds,
+            Meta(
+                description="What of that adds to the backward: all when absent. The rest is "
+                "hidden under its work and added nowhere",
+                examples=[0.0004],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    tensor_parallel_recompute_communication_seconds: (
+        Annotated[
+            Seconds,
+            Meta(
+                description="How long collectives among the tensor-parallel ranks take in the "
+                "recomputation; in place of "
+                "tensor_parallel_communication_seconds",
+                examples=[0.0006],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    tensor_parallel_recompute_exposed_seconds: (
+        Annotated[
+            Seconds,
+            Meta(
+                description="What of that adds to the recompute: all when absent. The rest is "
+                "hidden under its work and added nowhere",
+                examples=[0.0004],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     saved_activation_bytes: (
         Annotated[
             ByteCount,
@@ -169,15 +248,5 @@ def _measurement(document: MeasurementDocument) -> Measurement:
             recompute=or_none(document.recompute) or Recompute.NONE,
         ),
         forward_seconds=document.forward_seconds,
-        backward_seconds=or_none(document.backward_seconds),
-        backward_input_seconds=or_none(document.backward_input_seconds),
-        backward_weight_seconds=or_none(document.backward_weight_seconds),
-        recompute_seconds=or_none(document.recompute_seconds),
-        tensor_parallel_communication_seconds=or_none(
-            document.tensor_parallel_communication_seconds
-        ),
-        saved_activation_bytes=or_none(document.saved_activation_bytes),
-        workspace_bytes=or_none(document.workspace_bytes),
-        samples=or_none(document.samples),
-        relative_deviation=or_none(document.relative_deviation),
+        **{name: or_none(getattr(document, name)) for name in _OPTIONAL},
     )

@@ -8,8 +8,7 @@ from service.core.amounts import SizeClasses, combine
 from service.core.errors import Fault, FaultCode, Path
 from service.core.models.dtypes import DType
 from service.core.models.graph import Layer, Model, Symbol, Tensor, build_model
-from service.core.plans import boundaries
-from service.core.plans import resolve as resolve_module
+from service.core.plans import boundaries, measured
 from service.core.plans.check import check_plan
 from service.core.plans.plan import (
     ActivationChange,
@@ -312,7 +311,7 @@ def test_bytes_recorded_at_no_length_do_not_hold_for_several() -> None:
 
 
 def test_how_many_costs_are_looked_up_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolve_module, "MAX_LOOKUPS", 8)
+    monkeypatch.setattr(measured, "MAX_LOOKUPS", 8)
     plan = profiled_plan(Partition(cuts=(1,)), degrees=Degrees(2), workload=LENGTHS)
     profile = block_profile(16, 32, 64)
     assert refusals(lambda: resolve(plan, model=blocks(3), profile=profile)) == [

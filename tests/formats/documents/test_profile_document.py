@@ -1,6 +1,7 @@
 """The profile document: every field arrives, absent ones stay unknown."""
 
 import json
+from itertools import product
 
 import msgspec
 import pytest
@@ -53,6 +54,19 @@ def test_everything_arrives() -> None:
         ),
         Measurement("head", Point(1), 1.0, backward_seconds=2.0),
     )
+
+
+def test_communication_arrives_pass_by_pass() -> None:
+    stated = {
+        f"tensor_parallel_{name}_{part}_seconds": number / 1000
+        for number, (name, part) in enumerate(
+            product(("forward", "backward", "recompute"), ("exposed", "communication")), start=1
+        )
+    }
+    document = {name: value for name, value in FULL.items() if name not in stated}
+    del document["tensor_parallel_communication_seconds"]
+    (measurement,) = to_core(read({**document, **stated})).measurements
+    assert {name: getattr(measurement, name) for name in stated} == stated
 
 
 def test_what_is_absent_is_unknown() -> None:

@@ -1,0 +1,262 @@
+"""What one microbatch costs on each stage, summed from what a profile says of its layers."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from math import fsum, sqrt
+from operator import attrgetter
+
+from service.core.amounts import Amount, SizeClasses, at_class, total
+from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.models.graph import Model
+from service.core.plans.plan import CostSources, Plan, ResolvedStage
+from service.core.plans.recompute import layer_policies
+from service.core.plans.schedule import has_backward, splits_backward, stage_ranks
+from service.core.plans.workload import Batch
+from service.core.profiles.measurement import (
+    NO_COMMUNICATION,
+    Communication,
+    LayerCost,
+    Point,
+    Recompute,
+)
+from service.core.profiles.profile import Profile
+from service.core.profiles.provenance import Provenance, weakest
+
+__all__ = ["FREE", "layer_costs", "measured_stages"]
+
+# Costs of layers that are looked up for one plan, each at every sequence length.
+MAX_LOOKUPS = 200_000
+
+# What a layer of kind `input` costs: the loader's time is no layer's.
+FREE = LayerCost(
+    forward_picoseconds=0,
+    backward_picoseconds=0,
+    backward_input_picoseconds=0,
+    backward_weight_picoseconds=0,
+    recompute_picoseconds=0,
+    communication=NO_COMMUNICATION,
+    saved_activation_bytes=0,
+    recomputed_activation_bytes=0,
+    workspace_bytes=0,
+    provenance=Provenance.GIVEN,
+)
+
+
+def layer_costs(
+    plan: Plan, model: Model, profile: Profile, batch: Batch, sizes: SizeClasses
+) -> list[list[LayerCost]]:
+    """The cost of each layer, in execution order, for each size class.
+
+    Raises `InvalidInput` with every fault of every class; layers that lack the same points share
+    one.
+    """
+    if len(model.layers) * sizes.count > MAX_LOOKUPS:
+        detail = (
+            f"{sizes.count} sequence lengths of {len(model.layers)} layers; at most {MAX_LOOKUPS} "
+            "costs are looked up: use fewer different lengths"
+        )
+        path = ("workload", "microbatch_sequence_lengths")
+        raise InvalidInput([Fault(FaultCode.WORK_BUDGET, path, detail)])
+    policies = layer_policies(plan, model)
+    if not has_backward(plan):
+        policies = (Recompute.NONE,) * len(policies)
+    faults: list[Fault] = []
+    costs = []
+    for number in range(sizes.count):
+        point = _point(plan, batch, number)
+        points = [replace(point, recompute=policy) for policy in policies]
+        found = _at_points(plan, model, profile, points, faults)
+        costs.append(found)
+    if faults:
+        raise InvalidInput(fault.under("costs", "profile") for fault in faults)
+    return costs
+
+
+def _point(plan: Plan, batch: Batch, number: int) -> Point:
+    if batch.microbatch_size is None:
+        raise ValueError("a plan with a profile has a microbatch size")
+    length = batch.rank_sequence_length
+    return Point(
+        microbatch_size=batch.microbatch_size,
+        sequence_length=None if length is None else at_class(length, number),
+        tensor_parallel=plan.degrees.tensor,
+    )
+
+
+def _at_points(
+    plan: Plan, model: Model, profile: Profile, points: Sequence[Point], faults: list[Fault]
+) -> list[LayerCost]:
+    """The cost of each layer at its point; as many as there are layers where none is at fault."""
+    costs: list[LayerCost] = []
+    missing: dict[tuple[Point, tuple[Point, ...]], list[str]] = {}
+    without: dict[Point, list[str]] = {}
+    split = splits_backward(plan)
+    backward = has_backward(plan)
+    for layer, point in zip(model.layers, points, strict=True):
+        if layer.is_input:
+            costs.append(FREE)
+            continue
+        cost = profile.find(layer.name, point)
+        if cost is None:
+            missing.setdefault((point, profile.points(layer.name)), []).append(layer.name)
+        elif isinstance(cost, Fault):
+            faults.append(cost)
+        else:
+            costs.append(_with_recomputed(cost, layer.name, profile, point))
+            needed = cost.backward_input_picoseconds if split else cost.backward_picoseconds
+            if needed is None and backward:
+                without.setdefault(point, []).append(layer.name)
+    faults += [profile.missing(layers, point) for (point, _), layers in missing.items()]
+    for point, layers in without.items():
+        more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
+        what, why = ("split of the backward", "splits it") if split else ("backward", "has one")
+        detail = (
+            f"no {what} was measured for {', '.join(layers[:3])}{more} at {point}; "
+            f"the schedule {why}"
+        )
+        faults.append(Fault(FaultCode.MISSING_PROFILE_POINT, (), detail))
+    return costs
+
+
+def _with_recomputed(cost: LayerCost, layer: str, profile: Profile, point: Point) -> LayerCost:
+    """And what its recomputation makes: what the layer saves without one, less what it has kept.
+
+    Unknown where either was not measured.
+    """
+    if not cost.recompute_picoseconds:
+        return cost
+    whole = profile.find(layer, replace(point, recompute=Recompute.NONE))
+    if not isinstance(whole, LayerCost) or whole.saved_activation_bytes is None:
+        return cost
+    if cost.saved_activation_bytes is None:
+        return cost
+    again = max(0, whole.saved_activation_bytes - cost.saved_activation_bytes)
+    return replace(cost, recomputed_activation_bytes=again)
+
+
+def measured_stages(
+    plan: Plan, model: Model, stage_of_layer: Sequence[int], costs: Sequence[Sequence[LayerCost]]
+) -> tuple[ResolvedStage, ...]:
+    """Sums over the layers of each stage; exact, as they are whole picoseconds.
+
+    `costs` has those of each layer for each size class of the microbatches. Activation bytes of a
+    stage are known when those of all its layers are.
+    """
+    layers: list[list[int]] = [[] for _ in range(max(stage_of_layer) + 1)]
+    for position, stage in enumerate(stage_of_layer):
+        layers[stage].append(position)
+    ranks = stage_ranks(plan) or ()
+    return tuple(
+        _stage(
+            plan,
+            stage,
+            tuple(way[stage] for way in ranks),
+            tuple(model.layers[position].name for position in held),
+            [[of_class[position] for position in held] for of_class in costs],
+        )
+        for stage, held in enumerate(layers)
+    )
+
+
+def _stage(
+    plan: Plan,
+    stage: int,
+    ranks: tuple[int, ...],
+    layers: tuple[str, ...],
+    parts: Sequence[Sequence[LayerCost]],
+) -> ResolvedStage:
+    backward = has_backward(plan)
+
+    def known(field: str) -> Amount | None:
+        return _sum_if_known(parts, field)
+
+    sources = _sources(parts)
+    return ResolvedStage(
+        stage=stage,
+        ranks=ranks,
+        layers=layers,
+        forward_picoseconds=known("forward_picoseconds") or 0,
+        backward_picoseconds=(known("backward_picoseconds") or 0) if backward else 0,
+        backward_input_picoseconds=known("backward_input_picoseconds"),
+        backward_weight_picoseconds=known("backward_weight_picoseconds"),
+        recompute_picoseconds=(known("recompute_picoseconds") or 0) if backward else 0,
+        pair_picoseconds=None,
+        activation_bytes=known("saved_activation_bytes"),
+        activation_deltas=None,
+        recomputed_bytes=known("recomputed_activation_bytes") if backward else 0,
+        provenance=weakest(provenance for provenance, _ in sources.layers),
+        sources=sources,
+    )
+
+
+def _sources(parts: Sequence[Sequence[LayerCost]]) -> CostSources:
+    """`parts` has the costs of a stage's layers for each size class."""
+    # By layer: its origin in any class. Layers that only hand out inputs are given as free.
+    origins = [
+        weakest(cost.provenance for cost in of_layer) for of_layer in zip(*parts, strict=True)
+    ]
+    costs = [cost for of_class in parts for cost in of_class if cost.work_picoseconds]
+    samples = [cost.samples for cost in costs]
+    together, apart = _deviations(parts)
+    return CostSources(
+        layers=tuple(
+            (origin, count)
+            for origin in Provenance
+            if origin is not Provenance.GIVEN and (count := origins.count(origin))
+        ),
+        communication=Communication(
+            **{
+                field.name: _sum_if_known(parts, f"communication.{field.name}")
+                for field in fields(Communication)
+            }
+        ),
+        relative_deviation_at_most=together,
+        relative_deviation_if_independent=apart,
+        samples=None if None in samples else min(filter(None, samples), default=None),
+        workspace_bytes=_largest_workspace(parts),
+    )
+
+
+def _largest_workspace(parts: Sequence[Sequence[LayerCost]]) -> Amount | None:
+    """What the layer with the most needs while it runs; None where a layer's is unknown."""
+    largest = []
+    for of_class in parts:
+        found = [cost.workspace_bytes for cost in of_class]
+        if None in found:
+            return None
+        largest.append(max((bytes_ for bytes_ in found if bytes_ is not None), default=0))
+    return total(tuple(largest))
+
+
+def _deviations(parts: Sequence[Sequence[LayerCost]]) -> tuple[float | None, float | None]:
+    """Of the stage's work over its mean: if all layers deviate together, and if each by itself.
+
+    The standard deviation of a sum is at most the sum of the standard deviations, whatever the
+    correlation, and the root of the sum of their squares without any.
+    """
+    together, apart = [], []
+    for of_class in parts:
+        costs = [cost for cost in of_class if cost.work_picoseconds]
+        known = [
+            cost.relative_deviation * cost.work_picoseconds
+            for cost in costs
+            if cost.relative_deviation is not None
+        ]
+        if len(known) < len(costs) or not costs:
+            return None, None
+        work = sum(cost.work_picoseconds for cost in costs)
+        together.append(fsum(known) / work)
+        apart.append(sqrt(fsum(deviation**2 for deviation in known)) / work)
+    return max(together), max(apart)
+
+
+def _sum_if_known(parts: Sequence[Sequence[LayerCost]], field: str) -> Amount | None:
+    """Over the layers of a stage, class by class; None where it is not known of every layer."""
+    read = attrgetter(field)
+    sums = []
+    for of_class in parts:
+        found = [read(part) for part in of_class]
+        if None in found:
+            return None
+        sums.append(sum(found))
+    return total(tuple(sums))
