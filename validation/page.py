@@ -67,8 +67,7 @@ def _section(section: Section, rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         note = f" [{reasons.index(row.exempt) + 1}]" if row.exempt else ""
-        ours = f"{row.ours:.6g}"
-        lines.append((row.what + note, row.published, ours, _shown(section, row)))
+        lines.append((row.what + note, row.published, _ours(row), _shown(section, row)))
     heading = (
         (section.what, f"measured, {section.unit}", f"bound, {section.unit}", "measured / bound")
         if section.is_bound
@@ -89,6 +88,12 @@ def _section(section: Section, rows: Sequence[Row]) -> str:
 
 def _wrapped(text: str, indent: str = "") -> str:
     return fill(" ".join(text.split()), 100, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _ours(row: Row) -> str:
+    """Six digits, or all of a count."""
+    is_count = float(row.ours).is_integer() and "." not in row.published
+    return f"{row.ours:.0f}" if is_count else f"{row.ours:.6g}"
 
 
 def _mark(section: Section) -> str:

@@ -2,10 +2,12 @@
 
 from validation import (
     galvatron,
+    parameter_counts,
     pipedream,
     piper,
     schedules,
     topologies,
+    torch_orders,
     vtrain,
     zero_bubble,
 )
@@ -14,11 +16,13 @@ from validation.rows import Section
 __all__ = ["SECTIONS"]
 
 SECTIONS: tuple[Section, ...] = (
+    *torch_orders.SECTIONS,
     *zero_bubble.SECTIONS,
     *schedules.SECTIONS,
     *topologies.SECTIONS,
     *pipedream.SECTIONS,
     *piper.SECTIONS,
     *galvatron.SECTIONS,
+    *parameter_counts.SECTIONS,
     *vtrain.SECTIONS,
 )

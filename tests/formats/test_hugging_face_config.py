@@ -1,4 +1,7 @@
-"""Hugging Face configs: published totals, a mixture by hand, and what is refused."""
+"""Hugging Face configs: a mixture by hand, and what is refused.
+
+Totals of published models stand in `validation`.
+"""
 
 import json
 from pathlib import Path
@@ -19,6 +22,14 @@ from service.formats.hugging_face_types import MODEL_TYPES
 from service.formats.model_reading import ModelReading, StatedModel
 from tests.core.refusals import refusal_text, refusals
 from tests.formats.damage import lines_without_effect, read_damaged
+from validation.published_models import (
+    DEEPSEEK_V3,
+    GPT2,
+    LLAMA3_8B,
+    MIXTRAL,
+    QWEN3_30B,
+    llama,
+)
 
 MIXTURE = (Path(__file__).parent / "fixtures" / "models" / "mixture.config.json").read_bytes()
 
@@ -33,112 +44,6 @@ def read_config(config: dict[str, Any], dtype: DType | None = DType.BF16) -> Mod
 
 def core(reading: ModelReading) -> Model:
     return to_core(reading.model)
-
-
-def llama(hidden: int, width: int, blocks: int, heads: int, shared: int, words: int) -> Any:
-    return {
-        "model_type": "llama",
-        "hidden_size": hidden,
-        "intermediate_size": width,
-        "num_hidden_layers": blocks,
-        "num_attention_heads": heads,
-        "num_key_value_heads": shared,
-        "vocab_size": words,
-    }
-
-
-GPT2 = {
-    "model_type": "gpt2",
-    "n_embd": 768,
-    "n_head": 12,
-    "n_layer": 12,
-    "n_positions": 1024,
-    "vocab_size": 50257,
-}
-LLAMA3_8B = llama(4096, 14336, 32, 32, 8, 128256)
-MIXTRAL = {
-    **llama(4096, 14336, 32, 32, 8, 32000),
-    "model_type": "mixtral",
-    "num_local_experts": 8,
-    "num_experts_per_tok": 2,
-}
-OLMOE = {
-    **llama(2048, 1024, 16, 16, 16, 50304),
-    "model_type": "olmoe",
-    "num_experts": 64,
-    "num_experts_per_tok": 8,
-}
-LATENT = {
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-}
-DEEPSEEK_V3 = {
-    **llama(7168, 18432, 61, 128, 128, 129280),
-    **LATENT,
-    "model_type": "deepseek_v3",
-    "q_lora_rank": 1536,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 2048,
-    "first_k_dense_replace": 3,
-}
-DEEPSEEK_V2_LITE = {
-    **llama(2048, 10944, 27, 16, 16, 102400),
-    **LATENT,
-    "model_type": "deepseek_v2",
-    "q_lora_rank": None,
-    "n_routed_experts": 64,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 6,
-    "moe_intermediate_size": 1408,
-    "first_k_dense_replace": 1,
-}
-QWEN25_7B = {**llama(3584, 18944, 28, 28, 4, 152064), "model_type": "qwen2"}
-QWEN3_30B = {
-    **llama(2048, 6144, 48, 32, 4, 151936),
-    "model_type": "qwen3_moe",
-    "head_dim": 128,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 768,
-}
-
-
-@pytest.mark.parametrize(
-    ("config", "parameters", "active"),
-    [
-        pytest.param(GPT2, 124_439_808, None, id="GPT-2"),
-        pytest.param(llama(4096, 11008, 32, 32, 32, 32000), 6_738_415_616, None, id="Llama-2-7B"),
-        pytest.param(llama(5120, 13824, 40, 40, 40, 32000), 13_015_864_320, None, id="Llama-2-13B"),
-        pytest.param(llama(8192, 28672, 80, 64, 8, 32000), 68_976_648_192, None, id="Llama-2-70B"),
-        pytest.param(LLAMA3_8B, 8_030_261_248, None, id="Llama-3-8B"),
-        pytest.param(llama(8192, 28672, 80, 64, 8, 128256), 70_553_706_496, None, id="Llama-3-70B"),
-        pytest.param(
-            {**llama(4096, 14336, 32, 32, 8, 32000), "model_type": "mistral"},
-            7_241_732_096,
-            None,
-            id="Mistral-7B",
-        ),
-        pytest.param(MIXTRAL, 46_702_792_704, 12.88e9, id="Mixtral-8x7B"),
-        pytest.param(OLMOE, 6_919_161_856, 1.28e9, id="OLMoE-1B-7B"),
-        pytest.param(QWEN25_7B, 7_615_616_512, None, id="Qwen2.5-7B"),
-        pytest.param(QWEN3_30B, 30_532_122_624, 3.35e9, id="Qwen3-30B-A3B"),
-        pytest.param(DEEPSEEK_V3, 671_026_419_200, 37.55e9, id="DeepSeek-V3"),
-        pytest.param(DEEPSEEK_V2_LITE, 15_706_484_224, 2.66e9, id="DeepSeek-V2-Lite"),
-    ],
-)
-def test_published_totals(config: dict[str, Any], parameters: int, active: float | None) -> None:
-    """Totals as the models' own weights count them; the active ones as published, rounded."""
-    reading = read_config(config)
-    assert reading.facts["parameters"] == parameters
-    assert core(reading).parameter_count == parameters
-    if active is None:
-        assert reading.facts["active_parameters"] == parameters
-    else:
-        assert reading.facts["active_parameters"] == pytest.approx(active, rel=0.005)
 
 
 def test_a_mixture_by_hand() -> None:

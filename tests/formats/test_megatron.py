@@ -54,34 +54,6 @@ def test_gpt3_is_what_the_formula_says() -> None:
     assert to_core(reading.model).parameter_count == formula + 2 * hidden
 
 
-@pytest.mark.parametrize(
-    ("blocks", "hidden", "heads", "billions"),
-    [
-        (24, 2304, 24, 1.7),
-        (30, 3072, 32, 3.6),
-        (36, 4096, 32, 7.5),
-        (40, 6144, 48, 18.4),
-        (48, 8192, 64, 39.1),
-        (60, 10240, 80, 76.1),
-        (80, 12288, 96, 145.6),
-        (96, 16384, 128, 310.1),
-        (105, 20480, 128, 529.6),
-        (128, 25600, 160, 1008.0),
-    ],
-)
-def test_the_models_of_the_megatron_paper(
-    blocks: int, hidden: int, heads: int, billions: float
-) -> None:
-    """Table 1 of arXiv 2104.04473: vocabulary 51,200, sequence 2,048."""
-    text = (
-        f"--num-layers {blocks} --hidden-size {hidden} --num-attention-heads {heads} "
-        "--max-position-embeddings 2048 --vocab-size 51200"
-    )
-    reading = read_text(text)
-    assert round(reading.facts["parameters"] / 1e9, 1) == billions
-    assert reading.plan is None
-
-
 def test_mixtral_from_arguments_is_mixtral() -> None:
     text = (
         "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "

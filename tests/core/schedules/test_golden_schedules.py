@@ -1,7 +1,6 @@
 """Orders, makespans, waits and peaks against tables made by others."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,14 @@ from service.core.memory.live import ActivationDeltas, live_activations
 from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.build import build_program
 from service.core.schedules.program import PairMode, Program
-from tests.core.schedules.plans import timeline, write_order
+from tests.core.schedules.plans import timeline
+from validation.torch_orders import NAMES, same_order
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "schedules"
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "schedules"
 
 ORDERS: dict[str, Any] = json.loads((GOLDEN / "torch_orders.json").read_text())
 MAKESPANS: dict[str, Any] = json.loads((GOLDEN / "makespan_oracle.json").read_text())
-
-NAMES = {
-    "gpipe": "gpipe",
-    "1f1b": "1f1b",
-    "interleaved1f1b": "interleaved_1f1b",
-    "loopedbfs": "looped_bfs",
-    "interleavedzb": "interleaved_zero_bubble",
-    "zbv": "zb_v",
-    "dualpipev": "dualpipe_v",
-}
-PAIR = re.compile(r"\((\w+);(\w+)\)OVERLAP_F_B")
 
 
 def cell(row: dict[str, Any]) -> str:
@@ -49,9 +38,7 @@ def program_of(row: dict[str, Any], pair_mode: PairMode = PairMode.FUSED) -> Pro
 
 @pytest.mark.parametrize("row", ORDERS["orders"], ids=cell)
 def test_orders_are_those_of_the_frameworks(row: dict[str, Any]) -> None:
-    program = program_of(row)
-    expected = [PAIR.sub(r"\1&\2", order) for order in row["ranks"]]
-    assert [write_order(program, r) for r in range(row["P"])] == expected
+    assert same_order(program_of(row), row["ranks"])
 
 
 @pytest.mark.parametrize("row", ORDERS["rejected_by_torch"], ids=cell)
