@@ -97,7 +97,7 @@ def _boundary_transfers(simulated: SimulatedPlan) -> Terms:
 
 def _live_answer(found: Answerable, program: Program, timeline: Timeline | None) -> bytes:
     live = plan_live_activations(found.resolved, program)
-    terms = live_activations_terms(program, live, timeline)
+    terms = live_activations_terms(found.resolved, program, live, timeline)
     assumed = memory_assumptions(found.resolved, live)
     content = answer(LiveActivationsAnswer, terms, found, also_assumed=assumed)
     return msgspec.json.encode(content)

@@ -158,7 +158,9 @@ def estimate_terms(
         cadence=cadence_terms(simulated, estimate.cadence),
         bubble=bubble_terms(estimate.bubble),
         boundary_transfers=boundary_transfers_terms(simulated, estimate.transfers),
-        live_activations=live_activations_terms(timeline.program, estimate.live, timeline),
+        live_activations=live_activations_terms(
+            simulated.resolved, timeline.program, estimate.live, timeline
+        ),
         critical_path=critical_path_terms(simulated, estimate.critical_path),
         slack=slack_terms(estimate.slack),
         sensitivity=msgspec.UNSET

@@ -7,8 +7,12 @@ import msgspec
 from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
+from service.api.schemas.ranges import BytesRanges, bytes_ranges, same_bytes
+from service.core.amounts import SizeClasses
 from service.core.memory.live import LiveActivations as CoreLiveActivations
 from service.core.memory.live import series_times
+from service.core.plans.plan import ResolvedPlan
+from service.core.plans.relays import Relayed, relayed_bytes
 from service.core.schedules.program import Program
 from service.core.schedules.timeline import Timeline
 from service.core.units import all_to_seconds, to_seconds
@@ -19,6 +23,7 @@ __all__ = [
     "LiveActivationsAnswer",
     "LiveRank",
     "LiveSeries",
+    "RelayedOut",
     "live_activations_terms",
 ]
 
@@ -113,7 +118,26 @@ class LiveRank(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ] = msgspec.UNSET
 
 
-class LiveActivations(msgspec.Struct, kw_only=True, frozen=True):
+class RelayedOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Tensors of other stages that a stage passes on, of one microbatch on each device."""
+
+    stage: Annotated[int, Meta(ge=0)]
+    tensors: list[str]
+    forward_bytes: Annotated[
+        int | msgspec.UnsetType,
+        Meta(
+            description="Held from the start of the forward to its end. Absent when microbatches "
+            "differ: see bytes_ranges."
+        ),
+    ] = msgspec.UNSET
+    backward_bytes: Annotated[
+        int | msgspec.UnsetType,
+        Meta(description="Of their gradients, held likewise in the backward."),
+    ] = msgspec.UNSET
+    bytes_ranges: BytesRanges = msgspec.UNSET
+
+
+class LiveActivations(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Peak live activations of every rank; set by the order alone, never by durations.
 
     So counts, bytes and what is alive are exact for that order. Only the seconds are predictions.
@@ -123,13 +147,23 @@ class LiveActivations(msgspec.Struct, kw_only=True, frozen=True):
         bool, Meta(description="Whether the order was simulated, so that the seconds are there.")
     ]
     ranks: list[LiveRank]
+    relayed: Annotated[
+        list[RelayedOut] | msgspec.UnsetType,
+        Meta(
+            description="What stages hold of others on its way; counted in peak_bytes, never in "
+            "peak_activations. Absent where nothing is relayed."
+        ),
+    ] = msgspec.UNSET
 
 
 LiveActivationsAnswer = answer_type("LiveActivationsAnswer", LiveActivations)
 
 
 def live_activations_terms(
-    program: Program, ranks: Sequence[CoreLiveActivations], timeline: Timeline | None
+    resolved: ResolvedPlan,
+    program: Program,
+    ranks: Sequence[CoreLiveActivations],
+    timeline: Timeline | None,
 ) -> LiveActivations:
     """The wire form of a plan's live activations, with seconds from a timeline of the program."""
     with_series = program.operations <= MAX_SERIES_OPERATIONS
@@ -164,6 +198,19 @@ def live_activations_terms(
             )
             for live in ranks
         ],
+        relayed=[_relayed(one, resolved.sizes) for one in relayed_bytes(resolved.boundaries)]
+        or msgspec.UNSET,
+    )
+
+
+def _relayed(relayed: Relayed, sizes: SizeClasses) -> RelayedOut:
+    ahead, back = sizes.spread(relayed.forward_bytes), sizes.spread(relayed.backward_bytes)
+    return RelayedOut(
+        stage=relayed.stage,
+        tensors=list(relayed.tensors),
+        forward_bytes=same_bytes(ahead),
+        backward_bytes=same_bytes(back),
+        bytes_ranges=bytes_ranges(forward_bytes=ahead, backward_bytes=back),
     )
 
 

@@ -1,12 +1,18 @@
 """What one microbatch keeps of each stage of a plan, where every stage says so."""
 
-from service.core.amounts import combine, total
+import numpy as np
+import numpy.typing as npt
+
+from service.core.amounts import Amount, combine, total
 from service.core.memory.live import ActivationDeltas
 from service.core.plans.plan import ActivationChange, ResolvedPlan
+from service.core.plans.relays import relayed_bytes
 from service.core.plans.schedule import plan_shape
 from service.core.schedules.explicit import has_recompute
 
 __all__ = ["activation_deltas", "recomputing_stages"]
+
+Int64Array = npt.NDArray[np.int64]
 
 
 def activation_deltas(resolved: ResolvedPlan) -> ActivationDeltas | None:
@@ -14,7 +20,7 @@ def activation_deltas(resolved: ResolvedPlan) -> ActivationDeltas | None:
 
     What is stated as one size is kept from the forward to the end of the last backward operation,
     and what its recomputation makes from there to the same end. A recomputation of unknown bytes
-    adds none: the plan lists it as not represented.
+    adds none: the plan lists it as not represented. What a stage relays it holds beside that.
     """
     changes = []
     for stage in resolved.stages:
@@ -32,7 +38,21 @@ def activation_deltas(resolved: ResolvedPlan) -> ActivationDeltas | None:
         resolved.sizes.table([change.backward_input_bytes for change in known]),
         resolved.sizes.table([change.backward_weight_bytes for change in known]),
         resolved.sizes.table([change.recompute_bytes or 0 for change in known]),
+        _passed_on(resolved),
     )
+
+
+def _passed_on(resolved: ResolvedPlan) -> tuple[Int64Array, Int64Array] | None:
+    """Bytes of each stage by microbatch, in its forward and in its backward; None of no stage."""
+    relayed = {one.stage: one for one in relayed_bytes(resolved.boundaries)}
+    if not relayed:
+        return None
+    ways: tuple[list[Amount], list[Amount]] = ([], [])
+    for stage in resolved.stages:
+        one = relayed.get(stage.stage)
+        ways[0].append(0 if one is None else one.forward_bytes)
+        ways[1].append(0 if one is None else one.backward_bytes)
+    return resolved.sizes.table(ways[0]), resolved.sizes.table(ways[1])
 
 
 def recomputing_stages(resolved: ResolvedPlan) -> frozenset[int]:

@@ -69,13 +69,16 @@ class ActivationDeltas:
     Each is (stages, microbatches) int64, or (stages, 1) where microbatches are alike. The four sum
     to zero for each; a whole backward changes it by the two of its halves together. What is added
     counts from the start of the operation, what is freed to its end. `recompute` is what a
-    recomputation adds, zero on a stage that has none.
+    recomputation adds, zero on a stage that has none. `passed_on` is what is alive during the
+    forward alone and during the backward (the input half of it) alone, as a stage holds what it
+    relays for others.
     """
 
     forward: Int64Array
     backward_input: Int64Array
     backward_weight: Int64Array
     recompute: Int64Array
+    passed_on: tuple[Int64Array, Int64Array] | None = None
 
     @classmethod
     def of(
@@ -87,7 +90,9 @@ class ActivationDeltas:
     ) -> "ActivationDeltas":
         """From numbers: one a stage, or for each stage one a microbatch; none is recomputed."""
         again = [0] * len(forward) if recompute is None else recompute
-        return cls(*map(by_stage, (forward, backward_input, backward_weight, again)))
+        return cls(
+            by_stage(forward), by_stage(backward_input), by_stage(backward_weight), by_stage(again)
+        )
 
     @classmethod
     def kept_to_the_end(cls, activation_bytes: StageSequence) -> "ActivationDeltas":
@@ -118,7 +123,9 @@ def live_activations(
         deltas = ActivationDeltas.kept_to_the_end(activations)
     table = None if deltas is None else _table(program, deltas)
     counts = _count_live(program, table, recomputing)
-    amounts = None if table is None else np.cumsum(_weighed(program, table))
+    amounts = None
+    if table is not None and deltas is not None:
+        amounts = np.cumsum(_weighed(program, table) + _passed_on(program, deltas))
     most = 0 if amounts is None else int(amounts.max())
     if most > _MAX_BYTES:
         detail = (
@@ -139,7 +146,7 @@ def _table(program: Program, deltas: ActivationDeltas) -> Int64Array:
     """(kinds, stages, microbatches or 1) bytes that an operation adds or frees; pairs: F and B."""
     path = ("costs", "stages")
     columns = (deltas.forward, deltas.backward_input, deltas.backward_weight, deltas.recompute)
-    for column in columns:
+    for column in (*columns, *(deltas.passed_on or ())):
         rows, width = column.shape
         if rows != program.stages or width not in (1, program.microbatches):
             detail = (
@@ -147,8 +154,10 @@ def _table(program: Program, deltas: ActivationDeltas) -> Int64Array:
                 f"or one for each of {program.microbatches}; got {rows} x {width}"
             )
             raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, path, detail)])
-    largest = max(int(abs(column).max(initial=0)) for column in columns)
-    least = min(int(column.min(initial=0)) for column in (deltas.forward, deltas.recompute))
+    passed_on = deltas.passed_on or ()
+    largest = max(int(abs(column).max(initial=0)) for column in (*columns, *passed_on))
+    never_below_0 = (deltas.forward, deltas.recompute, *passed_on)
+    least = min(int(column.min(initial=0)) for column in never_below_0)
     if least < 0 or largest > _MAX_BYTES:
         detail = f"activation bytes lie between 0 and {_MAX_BYTES}"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, path, detail)])
@@ -271,6 +280,21 @@ def _weighed(program: Program, table: Int64Array) -> Int64Array:
     if operation_kinds(program) == (OpKind.FORWARD,):
         changes[:, 1] = -changes[:, 0]
     return changes.reshape(-1)
+
+
+def _passed_on(program: Program, deltas: ActivationDeltas) -> Int64Array | int:
+    """(2 x operations,) what comes with the start of each operation and goes with its end."""
+    if deltas.passed_on is None:
+        return 0
+    forward, backward = deltas.passed_on
+    held = np.zeros(program.operations, dtype=np.int64)
+    kind = program.kind
+    pair = kind == OpKind.FORWARD_BACKWARD
+    ahead = np.flatnonzero((kind == OpKind.FORWARD) | pair)
+    held[ahead] += pick(forward, program.stage[ahead], program.microbatch[ahead])
+    back = np.flatnonzero((kind == OpKind.BACKWARD) | (kind == OpKind.BACKWARD_INPUT) | pair)
+    held[back] += pick(backward, program.backward_stage[back], program.backward_microbatch[back])
+    return np.stack((held, -held), axis=1).reshape(-1)
 
 
 def _on_rank(

@@ -27,6 +27,7 @@ from service.core.plans.plan import (
     ResolvedStage,
     TransferOrigin,
 )
+from service.core.plans.relays import relay_assumptions
 from service.core.plans.schedule import (
     check_schedule,
     has_backward,
@@ -159,6 +160,7 @@ def resolve(
                 plan, mode, sizes, batch, model, profile, stages, boundaries, counts, idle
             ),
             *assumptions_of_copies(tied),
+            *relay_assumptions(boundaries),
             *documents_assumed(plan, cluster, profile, placement),
         ),
         not_represented=(

@@ -1,6 +1,7 @@
 """Live activations from the order alone."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -155,6 +156,35 @@ def test_bytes_of_what_is_not_recomputed_are_refused() -> None:
     assert [fault.path for fault in refused.value.faults] == [("costs", "stages", 1)]
     with pytest.raises(InvalidInput, match="between 0 and"):
         live_activations(program, ActivationDeltas.of((3, 3), (0, 0), (-3, -2), (0, -1)))
+
+
+def test_what_is_passed_on_is_there_during_an_operation_alone() -> None:
+    """F0 5, I0 5, W0 5 of its own; 100 more in each forward and 30 in each input half."""
+    orders = [read_order("0F0 0I0 0F1 0W0 0I1 0W1")]
+    program = assemble_program("explicit", orders, stages=1, microbatches=2, stage_edges=())
+    own = ActivationDeltas.kept_to_the_end((5,))
+    passed_on = np.array([[0, 100]]), np.array([[30, 0]])
+    (live,) = live_activations(program, replace(own, passed_on=passed_on))
+    assert (live.peak_bytes, live.peak_bytes_operation) == (5 + 5 + 100, 2)
+    assert live.series_count.tolist() == [1, 2, 1, 0]
+    (live,) = live_activations(program, replace(own, passed_on=(passed_on[0] * 0, passed_on[1])))
+    assert (live.peak_bytes, live.peak_bytes_operation) == (5 + 30, 1)
+    with pytest.raises(InvalidInput, match="between 0 and"):
+        live_activations(program, replace(own, passed_on=(passed_on[0], -passed_on[1])))
+
+
+def test_in_a_pair_both_ways_are_passed_on_at_once() -> None:
+    program = assemble_program(
+        "explicit",
+        [read_order("0F0 1F0 0F1&1B0 1F1 0B0 1B1 0B1")],
+        stages=2,
+        microbatches=2,
+        stage_edges=(),
+    )
+    own = ActivationDeltas.kept_to_the_end((1, 100))
+    passed_on = np.array([[1000], [0]]), np.array([[0], [500]])
+    (live,) = live_activations(program, replace(own, passed_on=passed_on))
+    assert (live.peak_bytes, live.peak_bytes_operation) == (102 + 1500, 2)
 
 
 def test_a_pair_adds_before_it_frees() -> None:
