@@ -19,7 +19,13 @@ from tests.plugins.summaries import SUMMARY
 
 CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 HOOKS = Path(__file__).with_name("schemathesis_hooks.py")
-PHASES = {"examples", "coverage", "fuzzing", "stateful"}
+# What the storage can make different: valid requests, drawn ones, and sequences of them. The
+# coverage phase, most of the cases, tries every way around each schema, which is refused before
+# anything is read; on one database it tells all it can.
+PHASES = {
+    "sqlite": {"examples", "coverage", "fuzzing", "stateful"},
+    "postgresql": {"examples", "fuzzing", "stateful"},
+}
 # Cases an operation in each phase that draws at random; the coverage phase has its own number.
 MAX_EXAMPLES = 8
 
@@ -64,12 +70,20 @@ def test_every_operation_answers_as_the_contract_says(
     document = resource_folder("openapi") / "openapi.json"
     paths = json.loads(document.read_bytes())["paths"]
     operations = sum(len(methods) for methods in paths.values())
-    report, printed = run_schemathesis(document, live_service, tmp_path / "report.json", seed)
+    database = request.node.callspec.params["database_url"]
+    report, printed = run_schemathesis(
+        document,
+        live_service,
+        tmp_path / "report.json",
+        seed,
+        "--phases",
+        ",".join(sorted(PHASES[database])),
+    )
     tested, cases = report["operations"]["tested"], report["test_cases"]
     record_property(
         SUMMARY,
-        f"schemathesis on {request.node.callspec.params['database_url']}: {tested} of "
-        f"{operations} operations, {cases['generated']} cases, seed {report['seed']}",
+        f"schemathesis on {database}: {tested} of {operations} operations, "
+        f"{cases['generated']} cases, seed {report['seed']}",
     )
     assert report["failures"] == [], printed
     assert report["errors"] == [], printed
@@ -77,9 +91,8 @@ def test_every_operation_answers_as_the_contract_says(
     assert tested == operations, printed
     assert report["seed"] == seed
     assert report["warnings"]["missing_auth"] == []
-    assert {name for name, phase in report["phases"].items() if phase["status"] == "success"} == (
-        PHASES
-    ), printed
+    done = {name for name, phase in report["phases"].items() if phase["status"] == "success"}
+    assert done == PHASES[database], printed
 
 
 def test_an_answer_that_breaks_the_contract_is_found(
