@@ -3,6 +3,7 @@
 from litestar.types import ControllerRouterHandler
 
 from service.api.calculations import calculations
+from service.api.comparisons import comparisons
 from service.api.estimate_batches import create_estimates
 from service.api.estimates import estimate_routes
 from service.api.front_page import get_front_page
@@ -32,6 +33,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
         list_measurements,
         *calculations,
         sensitivities,
+        comparisons,
         *estimate_routes,
         create_estimates,
         backlog,

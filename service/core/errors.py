@@ -2,6 +2,7 @@
 
     CoreError
     └── InvalidInput          a well-formed input that can't be computed; carries every fault
+        ├── UnlikePlans         plans that can't be compared: their contracts differ
         └── WorkBudgetExceeded  a valid input whose work is beyond the stated budget
 
 Core code collects `Fault`s and raises once, so that a caller sees all of them together.
@@ -18,6 +19,7 @@ __all__ = [
     "InvalidInput",
     "LeftOut",
     "Path",
+    "UnlikePlans",
     "WorkBudgetExceeded",
 ]
 
@@ -42,6 +44,7 @@ class FaultCode(StrEnum):
     TOO_SMALL_TO_REPRESENT = "too_small_to_represent"
     UNKNOWN_NAME = "unknown_name"
     UNKNOWN_REFERENCE = "unknown_reference"
+    UNLIKE = "unlike"
     UNREACHABLE = "unreachable"
     UNREADABLE = "unreadable"
     WORK_BUDGET = "work_budget"
@@ -79,6 +82,10 @@ class InvalidInput(CoreError):
     def __init__(self, faults: Iterable[Fault]) -> None:
         self.faults = tuple(faults)
         super().__init__("; ".join(fault.detail for fault in self.faults))
+
+
+class UnlikePlans(InvalidInput):
+    """Plans that do not do the same work, with a fault for each term of their contracts."""
 
 
 class WorkBudgetExceeded(InvalidInput):

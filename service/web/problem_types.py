@@ -34,6 +34,7 @@ __all__ = [
     "TOO_MANY_AT_ONCE",
     "UNAUTHENTICATED",
     "UNAVAILABLE",
+    "UNLIKE_PLANS",
     "UNSUPPORTED_MEDIA_TYPE",
     "WORK_BUDGET_EXCEEDED",
     "ProblemType",
@@ -233,6 +234,16 @@ INVALID_INPUT = ProblemType(
     "needed, a stage without layers, the cursor of another list, and the like.",
     "Every fault found is listed with its place; each detail says what would be right.",
 )
+UNLIKE_PLANS = ProblemType(
+    "unlike-plans",
+    422,
+    "The plans do not do the same work",
+    "The contracts of the plans differ, or only some of them say a term: batch, sequence lengths, "
+    "model, precision, when weights change, and what else decides what is learned. Their times "
+    "are no answer to which plan is faster. Nothing was compared.",
+    "Each term that differs is listed with both values. Make the plans alike, or name the terms in "
+    "allow_unlike: the answer then says first in what they differ.",
+)
 WORK_BUDGET_EXCEEDED = ProblemType(
     "work-budget-exceeded",
     422,
@@ -320,6 +331,7 @@ PROBLEM_TYPES = (
     IDEMPOTENCY_KEY_REUSED,
     REQUEST_HEAD_TOO_LARGE,
     INVALID_INPUT,
+    UNLIKE_PLANS,
     WORK_BUDGET_EXCEEDED,
     PRECONDITION_REQUIRED,
     RATE_LIMIT_EXCEEDED,

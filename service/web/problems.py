@@ -27,7 +27,14 @@ from service.app.errors import (
     TooManyAtOnce,
     Unavailable,
 )
-from service.core.errors import Fault, FaultCode, InvalidInput, Path, WorkBudgetExceeded
+from service.core.errors import (
+    Fault,
+    FaultCode,
+    InvalidInput,
+    Path,
+    UnlikePlans,
+    WorkBudgetExceeded,
+)
 from service.web import problem_types
 from service.web.methods import allowed_methods
 from service.web.problem_types import ProblemType
@@ -158,6 +165,7 @@ class Problem(Exception):
 # not matter.
 _PROBLEM_TYPE_OF: dict[type[BaseException], ProblemType] = {
     InvalidInput: problem_types.INVALID_INPUT,
+    UnlikePlans: problem_types.UNLIKE_PLANS,
     WorkBudgetExceeded: problem_types.WORK_BUDGET_EXCEEDED,
     NotFound: problem_types.NOT_FOUND,
     PreconditionFailed: problem_types.PRECONDITION_FAILED,

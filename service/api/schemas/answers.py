@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from service.app.pricing import Answerable
+from service.app.pricing import Pin as CorePin
 from service.core.plans.plan import Placed, ResolvedPlan, Statement
 from service.core.schedules.transfers import TransferMode
 
@@ -18,7 +19,9 @@ __all__ = [
     "WorkloadOut",
     "answer",
     "answer_type",
+    "pin_terms",
     "statements",
+    "workload_terms",
 ]
 
 
@@ -115,6 +118,24 @@ def statements(items: Sequence[Statement]) -> list[StatementOut]:
     return [StatementOut(code=item.code, detail=item.detail) for item in items]
 
 
+def pin_terms(pins: Sequence[CorePin]) -> list[Pin]:
+    """Used documents as wire pins."""
+    return [Pin(kind=one.kind.value, reference=one.reference, digest=one.digest) for one in pins]
+
+
+def workload_terms(resolved: ResolvedPlan) -> WorkloadOut:
+    """The batch of a resolved plan."""
+    return WorkloadOut(
+        microbatches=resolved.plan.workload.microbatches,
+        **_known(
+            microbatch_size=resolved.microbatch_size,
+            global_batch_size=resolved.global_batch_size,
+            held_fixed=resolved.held_fixed,
+            **_sequence_lengths(resolved),
+        ),
+    )
+
+
 def _placed(placed: Placed) -> PlacedRank:
     return PlacedRank(
         rank=placed.rank,
@@ -142,19 +163,8 @@ def answer(
     context = Context(
         model_version=priced.model_version,
         transfer_mode=resolved.transfer_mode,
-        pins=[
-            Pin(kind=pin.kind.value, reference=pin.reference, digest=pin.digest)
-            for pin in (priced.pins if names_plan else priced.prepared.pinned.pins)
-        ],
-        workload=WorkloadOut(
-            microbatches=resolved.plan.workload.microbatches,
-            **_known(
-                microbatch_size=resolved.microbatch_size,
-                global_batch_size=resolved.global_batch_size,
-                held_fixed=resolved.held_fixed,
-                **_sequence_lengths(resolved),
-            ),
-        ),
+        pins=pin_terms(priced.pins if names_plan else priced.prepared.pinned.pins),
+        workload=workload_terms(resolved),
         placement=[_placed(placed) for placed in resolved.placement],
         assumptions=statements((*priced.assumptions, *also_assumed)),
         represented=statements(priced.represented),

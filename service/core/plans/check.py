@@ -2,11 +2,18 @@
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.plans.check_training import check_training
+from service.core.plans.contract import check_contract
 from service.core.plans.costs import given_stages
 from service.core.plans.partition import check_partition
 from service.core.plans.placement import check_order
 from service.core.plans.plan import Plan
-from service.core.plans.schedule import check_schedule, pair_mode, plan_shape, stage_count
+from service.core.plans.schedule import (
+    check_schedule,
+    pair_mode,
+    plan_family,
+    plan_shape,
+    stage_count,
+)
 from service.core.plans.workload import resolve_batch, size_classes
 from service.core.schedules.build import build_program
 from service.core.schedules.explicit import has_recompute
@@ -74,7 +81,7 @@ def check_form(plan: Plan) -> list[Fault]:
             "link mode needs links: name the topology they are in, or use latency or blocking mode"
         )
         faults.append(Fault(FaultCode.MISSING_FIELD, ("schedule", "transfer_mode"), detail))
-    return faults
+    return [*faults, *check_contract(plan.contract, plan_family(plan), plan_shape(plan))]
 
 
 def _check_costs(plan: Plan) -> list[Fault]:

@@ -7,6 +7,7 @@ from service.core.amounts import Amount, SizeClasses
 from service.core.models.cuts import CrossingTensor, SkipRouting
 from service.core.models.dimensions import Split
 from service.core.models.weights import StageWeights
+from service.core.plans.contract import Contract
 from service.core.plans.tied import TiedCopies, TiedParameters
 from service.core.plans.training import Training
 from service.core.profiles.measurement import Communication
@@ -216,6 +217,7 @@ class Plan:
     recompute: str = "none"  # which measurements a profile is asked for: none, full, selective
     training: Training | None = None
     recompute_layers: tuple[tuple[str, str], ...] = ()  # names or patterns with policies of theirs
+    contract: Contract = field(default_factory=Contract)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ __all__ = [
     "DATA_PARALLEL_REDUCTION",
     "DRAINED_RUN",
     "EXPERT_COMMUNICATION",
+    "EXPERT_ROUTING",
     "FUSED_PAIRS_SUMMED",
     "ITERATION",
     "LINK_QUEUES",
@@ -136,6 +137,11 @@ DATA_PARALLEL_REDUCTION = Statement(
 EXPERT_COMMUNICATION = Statement(
     "expert_communication",
     "the exchange of tokens among expert-parallel ranks beyond what the given times contain",
+)
+EXPERT_ROUTING = Statement(
+    "expert_routing",
+    "how tokens are routed to experts, and which are dropped: the contract states it and plans are "
+    "compared by it, but it changes no number",
 )
 LOADER_TIME = Statement("loader_time", "the time to load and prepare samples")
 OPTIMIZER_STEP = Statement("optimizer_step", "the time of the optimizer step")

@@ -21,6 +21,7 @@ __all__ = [
     "count_operations",
     "program_work",
     "refuses_microbatches",
+    "with_edges",
     "with_microbatches",
 ]
 
@@ -197,6 +198,34 @@ def with_microbatches(program: Program, microbatches: int) -> Program | None:
         pair_mode=program.pair_mode,
         recompute=program.recompute,
         stage_edges=program.stage_edges,
+        memory_limit_activations=program.memory_limit_activations,
+        costs=program.costs,
+    )
+
+
+def with_edges(
+    program: Program,
+    stage_edges: tuple[StageEdge, ...],
+    recompute: RecomputeMode,
+    order: tuple[str, ...] | None = None,
+) -> Program:
+    """The same schedule with tensors over other edges, or another place for recomputations.
+
+    `order` is that of a program whose order was written out. An order that follows from costs stays
+    the one that was made for them. Raises as `build_program` does.
+    """
+    if stage_edges == program.stage_edges and recompute is program.recompute:
+        return program
+    return build_program(
+        program.schedule,
+        program.ranks,
+        program.microbatches,
+        chunks_per_rank=program.chunks_per_rank,
+        group_size=program.group_size,
+        pair_mode=program.pair_mode,
+        recompute=recompute,
+        stage_edges=stage_edges,
+        order=order,
         memory_limit_activations=program.memory_limit_activations,
         costs=program.costs,
     )

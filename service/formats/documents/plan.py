@@ -17,6 +17,7 @@ from service.core.plans.plan import (
 )
 from service.core.profiles.measurement import Recompute
 from service.core.profiles.patterns import MAX_PATTERNS
+from service.formats.documents.contract import ContractDocument, contract_to_core
 from service.formats.documents.costs import CostsDocument, stage_to_core
 from service.formats.documents.fields import (
     MAX_LAYERS,
@@ -288,6 +289,10 @@ class PlanDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     training: (
         Annotated[TrainingDocument, Meta(description="How the weights are trained")] | UnsetType
     ) = UNSET
+    contract: (
+        Annotated[ContractDocument, Meta(description="What plans must share to be compared")]
+        | UnsetType
+    ) = UNSET
 
 
 def to_core(document: PlanDocument) -> Plan:
@@ -322,6 +327,7 @@ def to_core(document: PlanDocument) -> Plan:
         recompute_layers=tuple(
             (name, own.value) for name, own in sorted((of_layers or {}).items())
         ),
+        contract=contract_to_core(document.contract),
     )
 
 

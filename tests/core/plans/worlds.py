@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from service.core.models.dtypes import DType
 from service.core.models.graph import Layer, Model, Parameter, RecordedSize, Tensor, build_model
+from service.core.plans.contract import Contract
 from service.core.plans.plan import (
     Degrees,
     GivenStage,
@@ -108,6 +109,7 @@ def given_plan(
     placement: Placement | None = None,
     workload: Workload | None = None,
     recompute: str = "none",
+    contract: Contract | None = None,
 ) -> Plan:
     """A plan with inline costs."""
     return Plan(
@@ -118,6 +120,7 @@ def given_plan(
         topology=topology,
         placement=placement or Placement(),
         recompute=recompute,
+        contract=contract or Contract(),
     )
 
 

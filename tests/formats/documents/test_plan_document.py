@@ -198,7 +198,10 @@ def test_values_at_the_edge_are_read(path: str, value: object) -> None:
         ("placement", {"order": []}),
         ("placement", {"devices": ["host 0"]}),
         ("placement", {"devices": ["host0/gpu0\n"]}),
-        ("contract", {}),
+        ("contract", {"overflow": "spill"}),
+        ("contract", {"dropped_token_fraction": 1.5}),
+        ("contract", {"random_state": "two\nlines"}),
+        ("moe", {}),
     ],
 )
 def test_what_the_schema_refuses(path: str, value: object) -> None:

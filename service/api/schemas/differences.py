@@ -1,0 +1,224 @@
+"""Wire types of what differs between two plans: stages, cuts, lifetimes."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from service.api.schemas.boundary_transfers import BoundaryOut, boundary_transfers_terms
+from service.api.schemas.cadence import CadenceStage, cadence_terms
+from service.api.schemas.ranges import BytesRanges, bytes_ranges, same_bytes
+from service.core.estimates.comparison import ComparedTerms, Comparison
+from service.core.estimates.differences import slowest_pair
+from service.core.memory.live import LiveActivations
+from service.core.plans.plan import ResolvedPlan, ResolvedStage
+from service.core.units import exact_seconds
+from service.formats.documents.fields import or_unset
+
+__all__ = [
+    "CutDifferenceOut",
+    "Differences",
+    "LifetimeDifferenceOut",
+    "LifetimeSide",
+    "StageDifferenceOut",
+    "StageSide",
+    "differences_terms",
+]
+
+Key = TypeVar("Key")
+
+_ALONE = (
+    "By how much the iteration of the first plan gets longer when it is given these times of the "
+    "other one and nothing else; negative where shorter. Those of several are not to be added. "
+    "Absent where they are equal, where they can't be exchanged alone, and beyond the 32 that "
+    "differ most."
+)
+AloneSeconds = Annotated[float | UnsetType, Meta(description=_ALONE)]
+
+
+class StageSide(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A stage of one plan: what it takes, holds and keeps."""
+
+    costs: CadenceStage
+    saved_activation_bytes: Annotated[
+        int | UnsetType,
+        Meta(
+            description="What a device keeps of one microbatch from its forward on; absent where "
+            "unknown, and where microbatches differ."
+        ),
+    ] = UNSET
+    recomputed_activation_bytes: Annotated[
+        int | UnsetType,
+        Meta(
+            description="What its recomputation makes beside that until the backward is done; 0 "
+            "without one, absent where unknown."
+        ),
+    ] = UNSET
+    bytes_ranges: BytesRanges = UNSET
+
+
+class StageDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A stage whose layers, times, activations or ranks differ."""
+
+    stage: Annotated[int, Meta(ge=0)]
+    layers_gained: Annotated[list[str], Meta(description="That only the other plan has here.")]
+    layers_lost: Annotated[list[str], Meta(description="That only the first plan has here.")]
+    before: Annotated[
+        StageSide | UnsetType, Meta(description="In the first plan; absent where it has no such.")
+    ] = UNSET
+    after: Annotated[
+        StageSide | UnsetType, Meta(description="In the other plan; absent where it has no such.")
+    ] = UNSET
+    alone_iteration_seconds: AloneSeconds = UNSET
+
+
+class CutDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A cut whose tensors, bytes, times, devices or links differ."""
+
+    source_stage: Annotated[int, Meta(ge=0)]
+    target_stage: Annotated[int, Meta(ge=0)]
+    before: Annotated[
+        BoundaryOut | UnsetType,
+        Meta(
+            description="In the first plan, with its slowest rank pair alone; absent where it has "
+            "no such cut."
+        ),
+    ] = UNSET
+    after: Annotated[BoundaryOut | UnsetType, Meta(description="The same of the other plan.")] = (
+        UNSET
+    )
+    alone_iteration_seconds: AloneSeconds = UNSET
+
+
+class LifetimeSide(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What one rank keeps alive at the most."""
+
+    peak_activations: Annotated[
+        int, Meta(ge=0, description="Counted in activations of one microbatch on one stage.")
+    ]
+    peak_recomputed_activations: Annotated[
+        int | UnsetType,
+        Meta(description="Of these alive anew at the most; absent where nothing is recomputed."),
+    ] = UNSET
+    peak_bytes: Annotated[
+        int | UnsetType, Meta(description="On each device of the rank; absent where unknown.")
+    ] = UNSET
+
+
+class LifetimeDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A pipeline rank whose peak of live activations differs."""
+
+    rank: Annotated[int, Meta(ge=0, description="Pipeline rank.")]
+    before: Annotated[LifetimeSide | UnsetType, Meta(description="In the first plan.")] = UNSET
+    after: Annotated[LifetimeSide | UnsetType, Meta(description="In the other plan.")] = UNSET
+
+
+class Differences(msgspec.Struct, kw_only=True, frozen=True):
+    """Everything that differs, and nothing that does not."""
+
+    stages: Annotated[list[StageDifferenceOut], Meta(description="Stages that differ.")]
+    cuts: Annotated[list[CutDifferenceOut], Meta(description="Cuts that differ.")]
+    lifetimes: Annotated[
+        list[LifetimeDifferenceOut],
+        Meta(description="Pipeline ranks whose peak of live activations differs."),
+    ]
+
+
+def differences_terms(comparison: Comparison) -> Differences:
+    """The wire form of what differs between two plans."""
+    found = comparison.attribution
+    alone_stages = {} if found is None else found.stages
+    alone_edges = {} if found is None else found.edges
+    return Differences(
+        stages=_stages(comparison, alone_stages),
+        cuts=_cuts(comparison, alone_edges),
+        lifetimes=[
+            LifetimeDifferenceOut(
+                rank=one.rank, before=_lifetime(one.before), after=_lifetime(one.after)
+            )
+            for one in comparison.lifetimes
+        ],
+    )
+
+
+def _alone(effects: Mapping[Key, Fraction], key: Key) -> float | UnsetType:
+    return exact_seconds(effects[key]) if key in effects else UNSET
+
+
+def _stages(comparison: Comparison, alone: Mapping[int, Fraction]) -> list[StageDifferenceOut]:
+    if not comparison.stages:
+        return []
+    before, after = (
+        cadence_terms(terms.simulated, terms.cadence).stages
+        for terms in (comparison.before, comparison.after)
+    )
+    return [
+        StageDifferenceOut(
+            stage=one.stage,
+            layers_gained=list(one.gained),
+            layers_lost=list(one.lost),
+            before=_stage(one.before, before, comparison.before.simulated.resolved),
+            after=_stage(one.after, after, comparison.after.simulated.resolved),
+            alone_iteration_seconds=_alone(alone, one.stage),
+        )
+        for one in comparison.stages
+    ]
+
+
+def _stage(
+    stage: ResolvedStage | None, costs: Sequence[CadenceStage], resolved: ResolvedPlan
+) -> StageSide | UnsetType:
+    if stage is None:
+        return UNSET
+    sizes = resolved.sizes
+    saved, again = (
+        None if amount is None else sizes.spread(amount)
+        for amount in (stage.activation_bytes, stage.recomputed_bytes)
+    )
+    return StageSide(
+        costs=costs[stage.stage],
+        saved_activation_bytes=same_bytes(saved),
+        recomputed_activation_bytes=same_bytes(again),
+        bytes_ranges=bytes_ranges(saved_activation_bytes=saved, recomputed_activation_bytes=again),
+    )
+
+
+def _cuts(
+    comparison: Comparison, alone: Mapping[tuple[int, int], Fraction]
+) -> list[CutDifferenceOut]:
+    if not comparison.cuts:
+        return []
+    before, after = (_boundaries(terms) for terms in (comparison.before, comparison.after))
+    return [
+        CutDifferenceOut(
+            source_stage=one.source,
+            target_stage=one.target,
+            before=UNSET if one.before is None else before[one.before],
+            after=UNSET if one.after is None else after[one.after],
+            alone_iteration_seconds=_alone(alone, (one.source, one.target)),
+        )
+        for one in comparison.cuts
+    ]
+
+
+def _boundaries(terms: ComparedTerms) -> list[BoundaryOut]:
+    """Each with its slowest pair alone: all pairs of all cuts are another route's to tell."""
+    wire = boundary_transfers_terms(terms.simulated, terms.transfers).boundaries
+    found = []
+    for boundary, one in zip(terms.simulated.resolved.boundaries, wire, strict=True):
+        slowest = slowest_pair(boundary)
+        pairs = [] if slowest is None else [one.pairs[boundary.pairs.index(slowest)]]
+        found.append(msgspec.structs.replace(one, pairs=pairs))
+    return found
+
+
+def _lifetime(live: LiveActivations | None) -> LifetimeSide | UnsetType:
+    if live is None:
+        return UNSET
+    return LifetimeSide(
+        peak_activations=live.peak_activations,
+        peak_recomputed_activations=or_unset(live.peak_recomputed),
+        peak_bytes=or_unset(live.peak_bytes),
+    )

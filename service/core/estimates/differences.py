@@ -1,0 +1,198 @@
+"""Which stages, cuts and lifetimes two plans have otherwise, each with what it was and is."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from service.core.amounts import Amount, SizeClasses
+from service.core.memory.live import LiveActivations
+from service.core.plans.plan import (
+    ActivationChange,
+    Boundary,
+    RankPair,
+    ResolvedPlan,
+    ResolvedStage,
+)
+
+__all__ = [
+    "CutDifference",
+    "LifetimeDifference",
+    "StageDifference",
+    "cut_differences",
+    "lifetime_differences",
+    "slowest_pair",
+    "stage_differences",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StageDifference:
+    """A stage that differs; one side is None where only the other plan has it.
+
+    `gained` and `lost` are layers, in execution order.
+    """
+
+    stage: int
+    before: ResolvedStage | None
+    after: ResolvedStage | None
+
+    @property
+    def gained(self) -> tuple[str, ...]:
+        """Layers that only the second plan has here."""
+        return _only(self.after, self.before)
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Layers that only the first plan has here."""
+        return _only(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class CutDifference:
+    """What crosses from stage `source` to `target` in one direction of the schedule, if it differs.
+
+    In tensors, bytes, times, or the devices and links of any pair of ranks. `before` and `after`
+    are positions in the boundaries of each plan, None where only the other plan has it.
+    """
+
+    source: int
+    target: int
+    direction: int
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LifetimeDifference:
+    """A pipeline rank whose peak of live activations differs, in count or in bytes."""
+
+    rank: int
+    before: LiveActivations | None
+    after: LiveActivations | None
+
+
+def stage_differences(before: ResolvedPlan, after: ResolvedPlan) -> tuple[StageDifference, ...]:
+    """The stages whose layers, times, activations or ranks differ, ascending."""
+    found = []
+    for number in range(max(len(before.stages), len(after.stages))):
+        one = before.stages[number] if number < len(before.stages) else None
+        other = after.stages[number] if number < len(after.stages) else None
+        if one is None or other is None or _stage(one, before) != _stage(other, after):
+            found.append(StageDifference(number, one, other))
+    return tuple(found)
+
+
+def cut_differences(before: ResolvedPlan, after: ResolvedPlan) -> tuple[CutDifference, ...]:
+    """The cuts that differ, by (source, target, direction)."""
+    places = [
+        {(cut.source, cut.target, cut.direction): n for n, cut in enumerate(plan.boundaries)}
+        for plan in (before, after)
+    ]
+    found = []
+    for key in sorted(places[0].keys() | places[1].keys()):
+        one, other = places[0].get(key), places[1].get(key)
+        if (
+            one is None
+            or other is None
+            or _cut(before.boundaries[one], before) != _cut(after.boundaries[other], after)
+        ):
+            found.append(CutDifference(*key, one, other))
+    return tuple(found)
+
+
+def lifetime_differences(
+    before: Sequence[LiveActivations], after: Sequence[LiveActivations]
+) -> tuple[LifetimeDifference, ...]:
+    """The ranks whose peaks differ, ascending."""
+    found = []
+    for rank in range(max(len(before), len(after))):
+        one = before[rank] if rank < len(before) else None
+        other = after[rank] if rank < len(after) else None
+        if one is None or other is None or _peaks(one) != _peaks(other):
+            found.append(LifetimeDifference(rank, one, other))
+    return tuple(found)
+
+
+def slowest_pair(boundary: Boundary) -> RankPair | None:
+    """The rank pair whose transfer forward takes longest, the first of equals."""
+
+    def time(pair: RankPair) -> int:
+        amount = pair.forward_picoseconds
+        if amount is None:
+            return 0
+        return amount if isinstance(amount, int) else sum(amount)
+
+    return max(boundary.pairs, key=time, default=None)
+
+
+def _only(one: ResolvedStage | None, other: ResolvedStage | None) -> tuple[str, ...]:
+    if one is None:
+        return ()
+    elsewhere = set() if other is None else set(other.layers)
+    return tuple(layer for layer in one.layers if layer not in elsewhere)
+
+
+def _spreads(sizes: SizeClasses, *amounts: Amount | None) -> tuple[tuple[Fraction, ...], ...]:
+    """What one microbatch has at least, at most and on average; nothing where that is unknown.
+
+    Comparable among plans, whose classes are numbered by each for itself.
+    """
+    spreads = [None if amount is None else sizes.spread(amount) for amount in amounts]
+    return tuple(
+        () if one is None else (Fraction(one.least), Fraction(one.most), one.mean)
+        for one in spreads
+    )
+
+
+def _stage(stage: ResolvedStage, plan: ResolvedPlan) -> tuple[object, ...]:
+    return (
+        stage.ranks,
+        stage.layers,
+        *_spreads(
+            plan.sizes,
+            stage.forward_picoseconds,
+            stage.backward_picoseconds,
+            stage.backward_input_picoseconds,
+            stage.backward_weight_picoseconds,
+            stage.recompute_picoseconds,
+            stage.pair_picoseconds,
+            stage.activation_bytes,
+            stage.recomputed_bytes,
+            *_deltas(stage.activation_deltas),
+        ),
+    )
+
+
+def _deltas(change: ActivationChange | None) -> tuple[Amount, ...]:
+    return () if change is None else (change.backward_input_bytes, change.backward_weight_bytes)
+
+
+def _cut(cut: Boundary, plan: ResolvedPlan) -> tuple[object, ...]:
+    return (
+        cut.origin,
+        cut.returns,
+        _spreads(
+            plan.sizes,
+            cut.forward_bytes,
+            cut.backward_bytes,
+            cut.forward_picoseconds,
+            cut.backward_picoseconds,
+            cut.forward_bound_picoseconds,
+            cut.backward_bound_picoseconds,
+        ),
+        [
+            (tensor.name, tensor.produced_stage, tensor.consumed_stages)
+            for tensor in cut.tensors or ()
+        ],
+        [(pair.source_device, pair.target_device, *_links(pair)) for pair in cut.pairs],
+    )
+
+
+def _links(pair: RankPair) -> Iterator[tuple[str, ...]]:
+    for path in (pair.forward_path, pair.backward_path):
+        if path is not None:
+            yield tuple(link.name for link in path.links)
+
+
+def _peaks(live: LiveActivations) -> tuple[int | None, ...]:
+    return live.peak_activations, live.peak_recomputed or 0, live.peak_bytes
