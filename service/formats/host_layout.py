@@ -1,7 +1,8 @@
 """Where the parts of a host stand in its picture.
 
-From the top: CPUs, PCIe switches tier by tier, devices, then NVLink and the switches outside. A box
-above others spans all that hangs below it, so that the links between are upright lines.
+From the top: CPUs, host bridges, PCIe switches tier by tier, devices, then NVLink and the switches
+outside. A box above others spans all that hangs below it, so that the links between are upright
+lines.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,8 +21,8 @@ _WIDEST_SLOT, _NARROWEST_LABELLED = 92.0, 44.0
 _BOX, _GAP, _TALL_BOX = 34.0, 44.0, 76.0
 # Between what hangs under one CPU and under the next.
 _APART = 22.0
-_INNER = {VertexKind.CPU, VertexKind.PCIE_SWITCH}
-_TREE = {LinkKind.PCIE, LinkKind.HOST_BRIDGE}
+_INNER = {VertexKind.CPU, VertexKind.HOST_BRIDGE, VertexKind.PCIE_SWITCH}
+_TREE = {LinkKind.PCIE, LinkKind.HOST_BRIDGE, LinkKind.ON_CHIP}
 
 
 @dataclass(frozen=True, slots=True)

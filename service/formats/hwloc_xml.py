@@ -26,6 +26,7 @@ from service.formats.pci_tree import (
     PciWiring,
     card_of,
     connection_of_rate,
+    lead_to_devices,
     normal_address,
     wire,
 )
@@ -110,6 +111,8 @@ class _Reader:
         self._packages: list[_Package] = []
         self._gpus: list[tuple[FoundDevice, str]] = []
         self._nics: list[FoundDevice] = []
+        self._bridges: list[FoundDevice] = []
+        self._on_chip: list[FoundLink] = []
         self._addresses: dict[str, int] = {}
         self._of_object: dict[str, str] = {}
         self._others = 0
@@ -133,12 +136,16 @@ class _Reader:
                 )
         wiring = PciWiring()
         for package in self._packages:
-            functions = [
-                function
+            found = [
+                (bridge, functions)
                 for bridge in package.bridges
-                for function in self._functions(bridge, package.device)
+                if lead_to_devices(functions := self._functions(bridge, package.device))
             ]
-            wire(wiring, package.device.name, functions)
+            for bridge, functions in found:
+                above = package.device.name
+                if len(found) > 1:
+                    above = self._host_bridge(bridge, above)
+                wire(wiring, above, functions)
         self._findings.raise_faults()
         if not self._gpus and not self._nics:
             refuse_file(
@@ -147,6 +154,16 @@ class _Reader:
                 " it with I/O devices (lstopo --whole-io)",
             )
         return self._host(wiring), self._others
+
+    def _host_bridge(self, element: Element, cpu: str) -> str:
+        """One of several host bridges of a package, by its name."""
+        name = f"bridge{len(self._bridges)}"
+        kind = VertexKind.HOST_BRIDGE
+        self._bridges.append(FoundDevice(name=name, kind=kind, line=element.line))
+        self._on_chip.append(
+            FoundLink(source=name, target=cpu, kind=LinkKind.ON_CHIP, line=element.line)
+        )
+        return name
 
     def _host(self, wiring: PciWiring) -> FoundHost:
         renamed = self._numbers()
@@ -169,8 +186,8 @@ class _Reader:
         return FoundHost(
             name=None,
             line=self._root.line,
-            devices=(*gpus, *self._nics, *switches, *wiring.switches, *cpus),
-            links=(*nvlinks, *links, *sockets),
+            devices=(*gpus, *self._nics, *switches, *wiring.switches, *self._bridges, *cpus),
+            links=(*nvlinks, *links, *self._on_chip, *sockets),
         )
 
     def _numbers(self) -> dict[str, str]:

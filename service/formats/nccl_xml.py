@@ -31,7 +31,7 @@ from service.formats.nccl_devices import (
 )
 from service.formats.nccl_nvlinks import nvlinks_of
 from service.formats.pasted_text import Findings, refuse_file, shown
-from service.formats.pci_tree import PciFunction, PciWiring, normal_address, wire
+from service.formats.pci_tree import PciFunction, PciWiring, lead_to_devices, normal_address, wire
 from service.formats.xml_elements import Element, read_xml, root_name
 
 __all__ = ["looks_like_nccl_xml", "read_nccl_xml"]
@@ -129,6 +129,11 @@ class _Host:
             cpu = self._cpu(index, element)
             cpus.append(cpu)
             functions = self._functions(element, cpu)
+            if sum(lead_to_devices([function]) for function in functions) > 1:
+                self._findings.assume(
+                    "each CPU has one host bridge: the file does not tell several apart, so that"
+                    " what is phb here may be node"
+                )
             wire(wiring, cpu.name, functions)
             links += self._without_pci(element, cpu)
         if not self._gpus and not self._nics:

@@ -22,6 +22,7 @@ __all__ = [
     "PciWiring",
     "card_of",
     "connection_of_rate",
+    "lead_to_devices",
     "normal_address",
     "pcie_rate",
     "wire",
@@ -95,6 +96,11 @@ def connection_of_rate(bytes_per_second: float) -> tuple[float, int, float] | No
             if exact is not None and abs(exact - bytes_per_second) <= 1e-5 * exact:
                 return gigatransfers, lanes, exact
     return None
+
+
+def lead_to_devices(functions: Sequence[PciFunction]) -> bool:
+    """Whether an accelerator or a NIC is among the functions or below them."""
+    return any(map(_has_endpoints, functions))
 
 
 def wire(wiring: PciWiring, cpu: str, functions: Sequence[PciFunction]) -> None:

@@ -2,12 +2,14 @@
 
 The tokens order pairs by nearness; they name no switch and no rate. So switches are made of what is
 near each other: devices that are `PIX` share one, and groups that are `PXB` meet in one above.
-Above that stand CPUs, told apart by NUMA node, by CPU affinity, or at last by `SYS`.
+Above that stand CPUs, told apart by NUMA node, by CPU affinity, or at last by `SYS`, with a host
+bridge for each set of devices that are `PHB` where a CPU has several (`NODE`).
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, product
 
 from service.core.topology.cluster import LinkKind, VertexKind
 from service.core.topology.readings import FoundDevice, FoundHost, FoundLink
@@ -74,6 +76,7 @@ class _Builder:
     findings: Findings
     _name_of: dict[str, str] = field(default_factory=dict)
     _switches: list[FoundDevice] = field(default_factory=list)
+    _bridges: list[FoundDevice] = field(default_factory=list)
     _links: list[FoundLink] = field(default_factory=list)
     _by_name: dict[str, MatrixDevice] = field(default_factory=dict)
 
@@ -90,7 +93,7 @@ class _Builder:
         return FoundHost(
             name=None,
             line=self.matrix.line,
-            devices=(*gpus, *nics, *switch, *self._switches, *cpus),
+            devices=(*gpus, *nics, *switch, *self._switches, *self._bridges, *cpus),
             links=(*nvlinks, *self._links),
         )
 
@@ -198,13 +201,14 @@ class _Builder:
     def _cpus(self, groups: Sequence[_Group]) -> list[FoundDevice]:
         """CPUs with their links to what hangs below them, and to each other."""
         places = {id(group): self._place(group) for group in groups}
+        self._tell_contradictions([group for group in groups if places[id(group)]], places)
         for group in groups:
             if places[id(group)] is None:
                 places[id(group)] = self._place_by_others(group, groups, places)
         known = sorted({place for place in places.values() if place is not None})
-        lonely = [group for group in groups if places[id(group)] is None]
-        for number, group in enumerate(lonely):
-            places[id(group)] = (1, number, "")
+        lonely = {group.members[0]: group for group in groups if places[id(group)] is None}
+        for number, names in enumerate(self._without_sys(lonely)):
+            places |= {id(lonely[name]): (1, number, "") for name in names}
             known.append((1, number, ""))
         cpus = []
         for number, place in enumerate(known):
@@ -212,15 +216,7 @@ class _Builder:
             numa = place[1] if place[0] == 0 and place[1] >= 0 else None
             line = self._by_name[below[0].members[0]].line
             cpus.append(FoundDevice(name=f"cpu{number}", kind=VertexKind.CPU, line=line, numa=numa))
-            for group in below:
-                self._links.append(
-                    FoundLink(
-                        source=group.vertex,
-                        target=f"cpu{number}",
-                        kind=LinkKind.HOST_BRIDGE,
-                        line=self._by_name[group.members[0]].line,
-                    )
-                )
+            self._bridge(cpus[-1].name, below)
         for number, one in enumerate(cpus):
             for other in cpus[number + 1 :]:
                 self._links.append(
@@ -229,6 +225,76 @@ class _Builder:
                     )
                 )
         return cpus
+
+    def _without_sys(self, groups: Mapping[str, _Group]) -> list[list[str]]:
+        """Groups by their first members in sets that are `PHB` or `NODE` to each other."""
+        return _unions(list(groups), self._joined(groups.values(), ("PHB", "NODE")))
+
+    def _joined(self, groups: Iterable[_Group], words: Sequence[str]) -> list[tuple[str, str]]:
+        """Pairs of first members of groups between which the matrix has one of the words."""
+        first = {member: group.members[0] for group in groups for member in group.members}
+        return [
+            (first[one], first[other])
+            for word in words
+            for one, other in self._pairs(word)
+            if one in first and other in first
+        ]
+
+    def _tell_contradictions(
+        self, groups: Sequence[_Group], places: Mapping[int, tuple[int, int, str] | None]
+    ) -> None:
+        """Pairs whose relation and whose affinities say different things of where they meet."""
+        apart: dict[str, None] = {}
+        together: dict[str, None] = {}
+        for one, other in combinations(groups, 2):
+            same = places[id(one)] == places[id(other)]
+            for pair in product(one.members, other.members):
+                word = self.matrix.relations[pair]
+                if same and word == "SYS":
+                    apart[" and ".join(pair)] = None
+                elif not same and word in ("PHB", "NODE"):
+                    together[" and ".join(pair)] = None
+        for pairs, said, why in (
+            (apart, "SYS", "the same CPU: they are on host bridges of their own"),
+            (together, "PHB or NODE", "different CPUs: they meet between the two"),
+        ):
+            if pairs:
+                self.findings.note(
+                    f"the matrix has {said} for {len(pairs)} pairs ({next(iter(pairs))}, ...) whose"
+                    f" affinities are those of {why}"
+                )
+
+    def _bridge(self, cpu: str, below: Sequence[_Group]) -> None:
+        """Join what is below a CPU to it, over host bridges where it has several: what is `PHB`
+        shares one.
+        """
+        names = [group.members[0] for group in below]
+        bridges = _unions(names, self._joined(below, ("PHB",)))
+        vertex = {group.members[0]: group.vertex for group in below}
+        if len(bridges) > 1:
+            self.findings.assume(
+                "devices of one CPU that are PHB or nearer share one of its host bridges, and those"
+                " that are not have others"
+            )
+        for members in bridges:
+            line = self._by_name[members[0]].line
+            above = cpu
+            if len(bridges) > 1:
+                above = f"bridge{len(self._bridges)}"
+                kind = VertexKind.HOST_BRIDGE
+                self._bridges.append(FoundDevice(name=above, kind=kind, line=line))
+                self._links.append(
+                    FoundLink(source=above, target=cpu, kind=LinkKind.ON_CHIP, line=line)
+                )
+            self._links += [
+                FoundLink(
+                    source=vertex[name],
+                    target=above,
+                    kind=LinkKind.HOST_BRIDGE,
+                    line=self._by_name[name].line,
+                )
+                for name in members
+            ]
 
     def _place(self, group: _Group) -> tuple[int, int, str] | None:
         """Where the rows say that a group is: its NUMA node, else the CPUs near it."""

@@ -13,6 +13,7 @@ from service.core.topology.cluster import VertexKind
 from service.core.topology.expand import expand
 from service.core.topology.join import Stated, join
 from service.core.topology.readings import Reading
+from tests.app.path_words import differing_words
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "topologies"
 FOLDERS = ("nccl_xml", "nvidia_smi_topo", "hwloc")
@@ -94,6 +95,22 @@ def test_it_becomes_a_host_when_the_product_is_known(name: str) -> None:
     joined = join([read(name)], Stated(hosts=("host0", "host1"), gpu=product))
     kinds = [vertex.kind for vertex in expand(joined.spec).cluster.vertices.values()]
     assert (kinds.count(VertexKind.GPU), kinds.count(VertexKind.NIC)) == (2 * gpus, 2 * nics)
+
+
+# (word of the matrix, kind of the path) where affinities contradict a driver's words.
+CONTRADICTED = {
+    "nvidia_smi_topo/a30_8gpu_2nic_phb.txt": {("SYS", "node")},
+    "nvidia_smi_topo/hgx_h200_8gpu_6nic_cross_numa_node.txt": {("NODE", "sys")},
+}
+
+
+@pytest.mark.parametrize("name", [name for name in READ if name.startswith("nvidia_smi_topo/")])
+def test_paths_are_called_what_the_matrix_calls_them(name: str) -> None:
+    product = READ[name][1]
+    assert product is not None
+    found = differing_words((FOLDER / name).read_bytes(), product)
+    assert set(found.values()) == CONTRADICTED.get(name, set())
+    assert bool(found) == any("whose affinities are those of" in note for note in read(name).notes)
 
 
 @pytest.mark.parametrize("name", REFUSED)

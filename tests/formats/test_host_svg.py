@@ -11,6 +11,7 @@ from service.core.topology.cluster import Cluster, LinkKind, VertexKind
 from service.core.topology.designs import DESIGNS
 from service.core.topology.expand import expand
 from service.core.topology.index import index_of
+from service.core.topology.join import Stated, join
 from service.core.topology.nic_sharing import host_sharing
 from service.core.topology.path_kinds import path_kind
 from service.core.topology.paths import PathFinder
@@ -26,6 +27,7 @@ from service.formats.cluster_looks import load_colour, readable_rate, stroke_wid
 from service.formats.cluster_overlay import load_overlay, path_overlay
 from service.formats.host_layout import HostLayout, lay_out_host
 from service.formats.host_svg import MAX_DRAWN_DEVICES, host_svg
+from service.formats.nvidia_smi_topo import read_nvidia_smi_topo
 from tests.core.topology.random_clusters import random_cluster
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -107,6 +109,17 @@ def test_any_host_is_drawn_whole(number: int, seed: int) -> None:
     for host in cluster.hosts:
         check_layout(cluster, host)
         ET.fromstring(host_svg(cluster, host, title="x", sharing=host_sharing(cluster, host)))
+
+
+def test_host_bridges_stand_between_switches_and_their_cpu() -> None:
+    rows = ("GPU0 GPU1 NIC0", "GPU0 X NODE PIX", "GPU1 NODE X NODE", "NIC0 PIX NODE X")
+    matrix = "\n".join("\t".join(row.split()) for row in rows).encode()
+    joined = join([read_nvidia_smi_topo(matrix)], Stated(gpu="H100 SXM5"))
+    cluster = expand(joined.spec).cluster
+    layout = check_layout(cluster, "host")
+    tops = {place.vertex.name: place.top for place in layout.places}
+    assert tops["host/cpu0"] < tops["host/bridge0"] == tops["host/bridge1"] < tops["host/pcie0"]
+    assert not any(wire.is_odd for wire in layout.wires)
 
 
 def test_what_is_said() -> None:

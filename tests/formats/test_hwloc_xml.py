@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from service.core.errors import FaultCode
-from service.core.topology.cluster import LinkKind
+from service.core.topology.cluster import LinkKind, VertexKind
 from service.core.topology.readings import FoundDevice, FoundHost, FoundLink
 from service.formats.hwloc_xml import looks_like_hwloc_xml, read_hwloc_xml
 from tests.core.refusals import refusal_text, refusals
@@ -92,7 +92,19 @@ def test_gpus_joined_to_no_gpu_are_on_a_switch() -> None:
 
 def test_host_bridges_below_no_package_are_told() -> None:
     content = HOST.replace(b'type="Package" os_index="1"', b'type="Group"')
-    assert links(LinkKind.HOST_BRIDGE, content).keys() == {("pcie0", "cpu0"), ("gpu0", "cpu0")}
+    assert links(LinkKind.HOST_BRIDGE, content).keys() == {
+        ("pcie0", "bridge0"),
+        ("gpu0", "bridge1"),
+    }
+
+
+def test_host_bridges_are_vertices_where_a_package_has_several() -> None:
+    assert not links(LinkKind.ON_CHIP)
+    content = HOST.replace(b'type="Package" os_index="1"', b'type="Group"')
+    assert links(LinkKind.ON_CHIP, content).keys() == {("bridge0", "cpu0"), ("bridge1", "cpu0")}
+    (host,) = read_hwloc_xml(content).hosts
+    bridges = [each for each in host.devices if each.kind is VertexKind.HOST_BRIDGE]
+    assert [(each.name, each.line) for each in bridges] == [("bridge0", 11), ("bridge1", 32)]
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,46 @@ def test_more_links_than_any_product_has_are_a_port_on_a_switch() -> None:
     assert links(pair, LinkKind.NVLINK) == {("gpu0", "gpu1"): 18}
 
 
+def test_host_bridges_are_told_apart_by_node() -> None:
+    rows = (
+        "GPU0 GPU1 GPU2 NIC0 NIC1",
+        "GPU0 X PHB NODE PIX NODE",
+        "GPU1 PHB X NODE PHB NODE",
+        "GPU2 NODE NODE X NODE PHB",
+        "NIC0 PIX PHB NODE X NODE",
+        "NIC1 NODE NODE PHB NODE X",
+    )
+    content = matrix(*rows)
+    assert links(content, LinkKind.HOST_BRIDGE).keys() == {
+        ("pcie0", "bridge0"),
+        ("gpu1", "bridge0"),
+        ("gpu2", "bridge1"),
+        ("nic1", "bridge1"),
+    }
+    assert links(content, LinkKind.ON_CHIP).keys() == {("bridge0", "cpu0"), ("bridge1", "cpu0")}
+    assert any("PHB or nearer share" in text for text in read_nvidia_smi_topo(content).assumptions)
+    # A CPU with one alone stands for it.
+    one = matrix("GPU0 GPU1", "GPU0 X PHB", "GPU1 PHB X")
+    assert links(one, LinkKind.HOST_BRIDGE).keys() == {("gpu0", "cpu0"), ("gpu1", "cpu0")}
+    assert not links(one, LinkKind.ON_CHIP)
+
+
+def test_relations_that_affinities_contradict_are_told() -> None:
+    rows = (
+        "\tGPU0\tGPU1\tGPU2\tCPU Affinity\tNUMA Affinity",
+        "GPU0\tX\tSYS\tNODE\t0-3\t0",
+        "GPU1\tSYS\tX\tSYS\t0-3\t0",
+        "GPU2\tNODE\tSYS\tX\t4-7\t1",
+    )
+    content = "\n".join(rows).encode()
+    apart, together = read_nvidia_smi_topo(content).notes
+    assert "SYS for 1 pairs (GPU0 and GPU1, ...)" in apart
+    assert "PHB or NODE for 1 pairs (GPU0 and GPU2, ...)" in together
+    # The affinities are taken: two of one CPU, on bridges of their own.
+    assert links(content, LinkKind.ON_CHIP).keys() == {("bridge0", "cpu0"), ("bridge1", "cpu0")}
+    assert links(content, LinkKind.SOCKET).keys() == {("cpu0", "cpu1")}
+
+
 def test_columns_without_numbers_are_named_in_the_order_of_their_names() -> None:
     names = {d.name: d.logical_names for d in host(MESH).devices if d.kind is VertexKind.NIC}
     assert names == {"nic0": ("mlx5_0",), "nic1": ("mlx5_2",), "nic2": ("mlx5_10",)}

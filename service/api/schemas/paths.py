@@ -96,8 +96,9 @@ class SharedCapacityOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
         ShareLevel,
         Meta(
             description="nvlink: a GPU's port or a private NVLink; card, slot: PCIe of a GPU "
-            "or NIC; uplink: PCIe between switches; host_bridge: PCIe into a CPU; socket: CPU to "
-            "CPU; port: a NIC's port; leaf_uplink, leaf_downlink: between tiers of the fabric; "
+            "or NIC; uplink: PCIe between switches; host_bridge: PCIe into a CPU; on_chip: a host "
+            "bridge to its CPU; socket: CPU to CPU; port: a NIC's port; leaf_uplink, "
+            "leaf_downlink: between tiers of the fabric; "
             "fabric: within a tier."
         ),
     ]
@@ -148,7 +149,8 @@ class PairPath(PathOut, kw_only=True, frozen=True, omit_defaults=True):
         PathKind,
         Meta(
             description="nvlink: NVLinks only; nvb: and a GPU between; pix, pxb: at most one, "
-            "several PCIe switches; pxn: NVLink, then PCIe from another GPU; phb: over a CPU; "
+            "several PCIe switches; pxn: NVLink, then PCIe from another GPU; phb: over a host "
+            "bridge; "
             "node: over several host bridges of a NUMA node; sys: between sockets; rail, leaf: "
             "over one switch of the fabric, of one rail or not; spine: over several."
         ),

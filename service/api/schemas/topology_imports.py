@@ -112,6 +112,16 @@ class TopologyImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fie
         ]
         | UnsetType
     ) = UNSET
+    on_chip_bytes_per_second: (
+        Annotated[
+            _Rate,
+            Meta(
+                description="Between one of several host bridges and its CPU; as wide as all"
+                " that is below the bridge when absent."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     socket_bytes_per_second: (
         Annotated[_Rate, Meta(description="Between two CPUs, all links together.")] | UnsetType
     ) = UNSET
@@ -192,6 +202,7 @@ def stated_of(
         LinkKind.NVLINK: fields.nvlink_bytes_per_second,
         LinkKind.PCIE: fields.pcie_bytes_per_second,
         LinkKind.HOST_BRIDGE: fields.host_bridge_bytes_per_second,
+        LinkKind.ON_CHIP: fields.on_chip_bytes_per_second,
         LinkKind.SOCKET: fields.socket_bytes_per_second,
         LinkKind.NETWORK: fields.network_bytes_per_second,
         LinkKind.FABRIC: fields.fabric_bytes_per_second,

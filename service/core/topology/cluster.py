@@ -14,6 +14,7 @@ class VertexKind(StrEnum):
     NIC = "nic"
     NVSWITCH = "nvswitch"
     PCIE_SWITCH = "pcie_switch"
+    HOST_BRIDGE = "host_bridge"  # one of several of a CPU; of one alone the CPU itself
     CPU = "cpu"
     LEAF = "leaf"
     SPINE = "spine"
@@ -28,6 +29,7 @@ class LinkKind(StrEnum):
     NVLINK = "nvlink"  # between accelerators, or to their switch; xGMI too
     PCIE = "pcie"  # device or PCIe switch to PCIe switch
     HOST_BRIDGE = "host_bridge"  # PCIe into a CPU's root complex
+    ON_CHIP = "on_chip"  # host bridge to its CPU, inside the processor
     SOCKET = "socket"  # CPU to CPU
     NETWORK = "network"  # NIC to its leaf (or rail) switch
     FABRIC = "fabric"  # switch to switch

@@ -1,8 +1,8 @@
 """Groups of hosts with the same inside, and how a fabric's adapters are found in it."""
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -12,11 +12,15 @@ from service.core.topology.gpu_products import GpuProduct
 from service.core.topology.join_insides import Inside
 from service.core.topology.join_names import natural_key
 from service.core.topology.join_notes import listed
-from service.core.topology.join_rates import RateSources
+from service.core.topology.join_rates import KnownRate, RateSources
 from service.core.topology.readings import CableEnd, FoundDevice, FoundLink, Rate
 from service.core.topology.spec import DeviceSpec, LinkSpec
 
 __all__ = ["AdapterKey", "HostGroup", "MatchedAdapters", "adapter_key", "group_of_adapters"]
+
+_BRIDGE_WIDTH = (
+    "no narrower than what is below the host bridge: no file says how fast it reaches its CPU"
+)
 
 # What a file calls an adapter, and the number of its port.
 AdapterKey = tuple[str, int | None]
@@ -171,8 +175,7 @@ class HostGroup:
             )
             for device in self.inside.devices.values()
         )
-        links = (_link(link, self.inside, sources) for link in self.inside.links)
-        return devices, tuple(link for link in links if link is not None)
+        return devices, tuple(_links(self.inside, sources))
 
 
 def group_of_adapters(host: str, ends: Mapping[AdapterKey, Rate | None]) -> HostGroup:
@@ -270,10 +273,31 @@ def _device(
     )
 
 
+def _links(inside: Inside, sources: RateSources) -> Iterator[LinkSpec]:
+    """The links whose rates are known; a host bridge reaches its CPU at what is below it."""
+    below: defaultdict[str, float] = defaultdict(float)
+    inner = []
+    for link in inside.links:
+        is_bare = link.kind is LinkKind.ON_CHIP and link.rate is None
+        if is_bare and not sources.has_stated(LinkKind.ON_CHIP):
+            inner.append(link)
+            continue
+        spec = _link(link, inside, sources)
+        if spec is not None:
+            below[spec.target] += spec.bandwidth_bytes_per_second
+            yield spec
+    for link in inner:
+        if below[link.source]:
+            rate = Rate(below[link.source], RateOrigin.ASSUMED, _BRIDGE_WIDTH)
+            yield _spec(link, KnownRate(rate))
+
+
 def _link(link: FoundLink, inside: Inside, sources: RateSources) -> LinkSpec | None:
     known = sources.of_inner_link(link, inside.devices)
-    if known is None:
-        return None
+    return None if known is None else _spec(link, known)
+
+
+def _spec(link: FoundLink, known: KnownRate) -> LinkSpec:
     effective = known.effective_bytes_per_second
     nominal = known.rate.bytes_per_second
     return LinkSpec(

@@ -9,8 +9,8 @@ fabrics. A path has exactly one kind, which follows from what it passes between 
     pix     PCIe, through at most one PCIe switch
     pxb     PCIe, through several PCIe switches and no CPU
     pxn     NVLink to another GPU that forwards, and on from there by PCIe
-    phb     one CPU (its host bridge)
-    node    several CPU vertices, no link between sockets: host bridges of one NUMA node
+    phb     one host bridge
+    node    several host bridges of one NUMA node, no link between sockets
     sys     a link between sockets
     rail    one switch of the fabric, which is of the rail of the NICs on both sides
     leaf    one switch of the fabric, any other way
@@ -19,8 +19,9 @@ fabrics. A path has exactly one kind, which follows from what it passes between 
     other   nothing of the above: links whose kind says nothing
 
 What a path passes outside hosts decides before what it passes inside, and there the farthest thing
-it passes does. A CPU vertex stands for a host bridge. The reference designs have one for
-each socket, so there `phb` also stands for what is called `node` where a socket has several.
+it passes does. A CPU without host bridges of its own below it stands for one. The reference
+designs have no others, so there `phb` also stands for what is called `node` where a socket has
+several.
 """
 
 from collections.abc import Sequence
@@ -81,8 +82,9 @@ def path_kind(cluster: Cluster, links: Sequence[Link]) -> PathKind:
         return _outside(vertices, switches)
     if LinkKind.SOCKET in over:
         return PathKind.SYS
-    if VertexKind.CPU in kinds:
-        return PathKind.NODE if kinds.count(VertexKind.CPU) > 1 else PathKind.PHB
+    bridges, cpus = kinds.count(VertexKind.HOST_BRIDGE), kinds.count(VertexKind.CPU)
+    if bridges or cpus:
+        return PathKind.NODE if max(bridges, cpus) > 1 else PathKind.PHB
     if LinkKind.PCIE not in over:
         return PathKind.OTHER
     if forwards:

@@ -20,6 +20,7 @@ ROUTING_DISTANCE: Mapping[LinkKind, int] = MappingProxyType(
         LinkKind.NVLINK: 1,
         LinkKind.PCIE: 1,
         LinkKind.HOST_BRIDGE: 16,
+        LinkKind.ON_CHIP: 16,
         LinkKind.SOCKET: 64,
         LinkKind.NETWORK: 1,
         LinkKind.FABRIC: 1,

@@ -19,6 +19,7 @@ class ShareLevel(StrEnum):
     SLOT = "slot"  # PCIe between a GPU or a NIC and what it is plugged into
     UPLINK = "uplink"  # PCIe between two switches
     HOST_BRIDGE = "host_bridge"  # PCIe into a CPU
+    ON_CHIP = "on_chip"  # one of several host bridges of a CPU, and the CPU
     SOCKET = "socket"  # CPU to CPU
     PORT = "port"  # a NIC's port to its switch
     LEAF_UPLINK = "leaf_uplink"  # a switch of the fabric to one that is farther from the devices
@@ -30,6 +31,7 @@ class ShareLevel(StrEnum):
 _BY_KIND: Mapping[LinkKind, ShareLevel] = {
     LinkKind.NVLINK: ShareLevel.NVLINK,
     LinkKind.HOST_BRIDGE: ShareLevel.HOST_BRIDGE,
+    LinkKind.ON_CHIP: ShareLevel.ON_CHIP,
     LinkKind.SOCKET: ShareLevel.SOCKET,
     LinkKind.NETWORK: ShareLevel.PORT,
     LinkKind.OTHER: ShareLevel.OTHER,

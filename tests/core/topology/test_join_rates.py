@@ -87,6 +87,27 @@ def test_a_socket_link_is_assumed_by_the_family_of_the_cpu() -> None:
     assert rate(cluster_of(told), "host/cpu0", "host/cpu1") == (100e9, RateOrigin.STATED)
 
 
+def test_a_host_bridge_is_as_wide_as_what_is_below_it() -> None:
+    one = host()
+    bridge = device("bridge0", VertexKind.HOST_BRIDGE)
+    bridged = replace(
+        one,
+        devices=(*one.devices, bridge),
+        links=(
+            *(
+                replace(each, target="bridge0") if each.target == "cpu0" else each
+                for each in one.links
+            ),
+            link("bridge0", "cpu0", LinkKind.ON_CHIP),
+        ),
+    )
+    joined = join([inside(bridged)], H100)
+    assert rate(cluster_of(joined), "host/bridge0", "host/cpu0") == (126e9, RateOrigin.ASSUMED)
+    assert any("how fast it reaches its CPU" in sentence for sentence in joined.assumptions)
+    told = join([inside(bridged)], stated(rates={LinkKind.ON_CHIP: 90e9}))
+    assert rate(cluster_of(told), "host/bridge0", "host/cpu0") == (90e9, RateOrigin.STATED)
+
+
 def test_unknown_products_and_designs_are_refused_together() -> None:
     faults = refusals(lambda: join([inside()], Stated(gpu="H1000", design="dgx-9")))
     assert faults == [

@@ -7,6 +7,7 @@ from service.core.topology.designs import DESIGNS
 from service.core.topology.expand import expand
 from service.core.topology.path_kinds import PathKind, nic_reaches, path_kind
 from service.core.topology.paths import PathFinder
+from service.core.topology.sharing import ShareLevel, level_of
 from service.core.topology.spec import (
     ClusterSpec,
     DeviceSpec,
@@ -181,6 +182,29 @@ def test_an_nvswitch_of_several_hosts_is_no_fabric() -> None:
     path = PathFinder(cluster).path("h0/gpu0", "h1/gpu0")
     assert path is not None
     assert nic_reaches(cluster, path.links) == (None, None)
+
+
+def test_host_bridges_of_one_cpu_are_passed_by_node() -> None:
+    pcie, chip = LinkKind.HOST_BRIDGE, LinkKind.ON_CHIP
+    ends = [
+        *(("g0", "b0", pcie), ("g1", "b0", pcie), ("g2", "b1", pcie), ("g3", "c1", pcie)),
+        *(("b0", "c0", chip), ("b1", "c0", chip), ("c0", "c1", LinkKind.SOCKET)),
+    ]
+    kinds = {"g": VertexKind.GPU, "b": VertexKind.HOST_BRIDGE, "c": VertexKind.CPU}
+    host = HostSpec(
+        name="h",
+        devices=tuple(
+            DeviceSpec(name=name, kind=kinds[name[0]])
+            for name in ("g0", "g1", "g2", "g3", "b0", "b1", "c0", "c1")
+        ),
+        links=tuple(
+            LinkSpec(source=one, target=other, kind=kind, bandwidth_bytes_per_second=1e9)
+            for one, other, kind in ends
+        ),
+    )
+    cluster = expand(ClusterSpec(hosts=(host,))).cluster
+    assert [kind(cluster, "h/g0", f"h/g{k}") for k in (1, 2, 3)] == ["phb", "node", "sys"]
+    assert level_of(cluster, cluster.links["h/b0", "h/c0"]) is ShareLevel.ON_CHIP
 
 
 def test_the_nics_at_the_fabric_and_how_near_they_are() -> None:

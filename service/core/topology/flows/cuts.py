@@ -69,10 +69,13 @@ def cut_families(network: Network) -> tuple[Family, ...]:
 def _labels(network: Network) -> Iterator[tuple[BindingKind, Int32Array]]:
     kinds = np.array([link.kind.value for link in network.links])
     pcie, bridge = kinds == LinkKind.PCIE.value, kinds == LinkKind.HOST_BRIDGE.value
+    chip = kinds == LinkKind.ON_CHIP.value
     alone = np.full(network.vertex_count, -1, dtype=np.int32)
     yield BindingKind.PCIE_SWITCH, components(network, pcie, alone)
     yield BindingKind.NVLINK, components(network, network.is_nvlink, alone)
-    yield BindingKind.SOCKET, components(network, pcie | bridge, alone)
+    yield BindingKind.SOCKET, components(network, pcie | bridge | chip, alone)
+    if chip.any():
+        yield BindingKind.HOST_BRIDGE, components(network, pcie | bridge, alone)
     names = (BindingKind.HOST, BindingKind.NVLINK_DOMAIN, BindingKind.LEAF)
     for place, label in enumerate(levels(network)):
         yield names[place] if place < len(names) else BindingKind.POD, label

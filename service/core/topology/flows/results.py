@@ -35,6 +35,7 @@ class BindingKind(StrEnum):
     DEVICE = "device"
     PCIE_SWITCH = "pcie_switch"
     NVLINK = "nvlink"
+    HOST_BRIDGE = "host_bridge"
     SOCKET = "socket"
     HOST = "host"
     NVLINK_DOMAIN = "nvlink_domain"
