@@ -248,9 +248,7 @@ def test_loads_add_up(number: int, sizes: list[int]) -> None:
             alone = transfer.message_bytes / transfer.path.bandwidth_bytes_per_second
             assert loads.lower_bound_seconds >= alone
     assert link_loads(sent[:-1]).lower_bound_seconds <= loads.lower_bound_seconds
-    by_pair = {(load.link.source, load.link.target): load for load in loads.loads}
-    for pair, load in by_pair.items():
-        users = [
-            i for i, t in enumerate(sent) if any((k.source, k.target) == pair for k in t.path.links)
-        ]
+    for load in loads.loads:
+        resource = load.link.resource
+        users = [i for i, t in enumerate(sent) if any(k.resource == resource for k in t.path.links)]
         assert list(load.transfers) == users
