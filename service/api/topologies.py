@@ -18,7 +18,7 @@ from service.api.topology_graph import get_graph
 from service.api.topology_imports import import_files
 from service.api.topology_paths import find_paths
 from service.api.topology_shares import get_shared
-from service.app import documents
+from service.app import documents, topology_work
 from service.app.apart import run_apart
 from service.app.documents import version_tag
 from service.app.ports import DocumentKind
@@ -116,7 +116,7 @@ async def _page(
     headers = {"ETag": entity_tag(version_tag(revision))}
     if is_unmodified(request, version_tag(revision)):
         return Response(b"", status_code=304, headers=headers)
-    cluster = (await services.clusters.get(revision)).cluster
+    cluster = (await topology_work.expanded(services, revision)).cluster
 
     def find() -> list[Any]:
         later = (part for part in chosen(cluster) if after is None or part[0] > after[1])

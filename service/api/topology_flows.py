@@ -9,9 +9,11 @@ from service.api.documents import DocumentReference
 from service.api.injection import InjectedServices
 from service.api.schemas.flow_requests import FlowsRequest, flow_inquiry
 from service.api.schemas.flows import FlowsAnswer, flows_answer
-from service.app import documents
+from service.app import documents, topology_work
 from service.app.flows import inquire
 from service.app.ports import DocumentKind, Scope
+from service.app.weights import Weight
+from service.core.topology.cluster import Cluster
 from service.web.access import needs
 from service.web.openapi import EXAMPLE
 
@@ -46,11 +48,14 @@ async def bound_flows(
     prediction on pinned paths at effective rates, and what each link carries.
     """
     revision = await documents.get(services, DocumentKind.TOPOLOGY, name)
-    expansion = await services.clusters.get(revision)
+    expansion = await topology_work.expanded(services, revision)
+
+    def weigh(cluster: Cluster) -> Weight:
+        return topology_work.flows(cluster, flow_inquiry(data))
 
     def answer() -> bytes:
         found = inquire(expansion.cluster, flow_inquiry(data))
         return msgspec.json.encode(flows_answer(revision, expansion, data, found))
 
-    content = await services.executor.run(answer)
+    content = await topology_work.answered(services, revision, expansion, weigh, answer)
     return Response(content, media_type="application/json")

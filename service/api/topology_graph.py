@@ -17,9 +17,10 @@ from service.api.topology_queries import (
     allocated_in_query,
     check_host,
 )
-from service.app import documents
+from service.app import documents, topology_work
 from service.app.documents import version_tag
 from service.app.ports import DocumentKind
+from service.app.weights import Weight
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.topology.bounds import Transfer, link_loads
 from service.core.topology.cluster import Cluster
@@ -65,6 +66,7 @@ Load = FromQuery[
     ]
     | None
 ]
+_ALL_TO_ALL = "all_to_all"
 _MAX_ALL_TO_ALL = 128
 _EQUAL_BYTES = 1_000_000_000
 
@@ -100,7 +102,15 @@ async def get_graph(
     headers = {"ETag": entity_tag(version_tag(revision))}
     if is_unmodified(request, version_tag(revision)):
         return Response(b"", status_code=304, headers=headers)
-    cluster = (await services.clusters.get(revision)).cluster
+    expansion = await topology_work.expanded(services, revision)
+    cluster = expansion.cluster
+
+    def weigh(cluster: Cluster) -> Weight:
+        if load == _ALL_TO_ALL:
+            pairs = _MAX_ALL_TO_ALL**2
+        else:
+            pairs = 0 if load is None else load.count(";") + 1
+        return topology_work.picture(cluster, pairs + (path is not None))
 
     def draw() -> bytes:
         if host is not None:
@@ -117,7 +127,7 @@ async def get_graph(
         svg = host_svg(cluster, chosen, title=revision.reference, sharing=sharing, overlay=overlay)
         return svg.encode()
 
-    content = await services.executor.run(draw)
+    content = await topology_work.answered(services, revision, expansion, weigh, draw)
     return Response(content, media_type="image/svg+xml", headers=headers)
 
 
@@ -154,7 +164,7 @@ def _overlay(
     if load is None:
         return NOTHING
 
-    pairs = _all_to_all(cluster, host, senders) if load == "all_to_all" else _pairs(load)
+    pairs = _all_to_all(cluster, host, senders) if load == _ALL_TO_ALL else _pairs(load)
     check_pairs(cluster, pairs, "load")
     finder = path_finder(cluster)
     paths = [finder.path(*pair) for pair in pairs]

@@ -11,10 +11,12 @@ from service.api.documents import DocumentReference
 from service.api.injection import InjectedServices
 from service.api.schemas.paths import PathsAnswer, PathsRequest, paths_answer
 from service.api.topology_queries import allocated_at
-from service.app import documents
+from service.app import documents, topology_work
 from service.app.ports import DocumentKind, Scope
+from service.app.weights import Weight
 from service.core.errors import InvalidInput, Path
 from service.core.plans.allocation import outside_faults
+from service.core.topology.cluster import Cluster
 from service.core.topology.pair_paths import find_pair_paths
 from service.web.access import needs
 from service.web.openapi import EXAMPLE
@@ -52,7 +54,11 @@ async def find_paths(
     allocation the answer also has what can cross its middle.
     """
     revision = await documents.get(services, DocumentKind.TOPOLOGY, name)
-    expansion = await services.clusters.get(revision)
+    expansion = await topology_work.expanded(services, revision)
+
+    def weigh(cluster: Cluster) -> Weight:
+        is_part = data.allocation is not msgspec.UNSET
+        return topology_work.paths(cluster, data.source, len(data.concurrent), is_part=is_part)
 
     def find() -> bytes:
         cluster = expansion.cluster
@@ -69,7 +75,7 @@ async def find_paths(
         )
         return msgspec.json.encode(paths_answer(revision, expansion, data, found, allocation))
 
-    content = await services.executor.run(find)
+    content = await topology_work.answered(services, revision, expansion, weigh, find)
     return Response(content, media_type="application/json")
 
 

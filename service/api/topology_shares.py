@@ -16,9 +16,11 @@ from service.api.topology_queries import (
     allocated_in_query,
     check_host,
 )
-from service.app import documents
+from service.app import documents, topology_work
 from service.app.documents import version_tag
 from service.app.ports import DocumentKind
+from service.app.weights import Weight
+from service.core.topology.cluster import Cluster
 from service.core.topology.nic_sharing import check_sharing_work, host_sharing, like_hosts
 from service.core.topology.uplinks import uplinks_by_likeness
 from service.web import problem_types
@@ -56,8 +58,13 @@ async def get_shared(
     headers = {"ETag": entity_tag(version_tag(revision))}
     if is_unmodified(request, version_tag(revision)):
         return Response(b"", status_code=304, headers=headers)
-    expansion = await services.clusters.get(revision)
+    expansion = await topology_work.expanded(services, revision)
     cluster = expansion.cluster
+
+    def weigh(cluster: Cluster) -> Weight:
+        told = MAX_LISTED_GROUPS if host is None else 1
+        is_part = hosts is not None or devices is not None
+        return topology_work.sharing(cluster, told, is_part=is_part)
 
     def report() -> bytes:
         allocation = allocated_in_query(cluster, hosts, devices)
@@ -80,5 +87,5 @@ async def get_shared(
             shared_report(revision, expansion, groups, sharing, uplinks, allocation)
         )
 
-    content = await services.executor.run(report)
+    content = await topology_work.answered(services, revision, expansion, weigh, report)
     return Response(content, media_type="application/json", headers=headers)

@@ -10,6 +10,7 @@ from collections import OrderedDict
 import msgspec
 
 from service.app.ports import Executor, Revision
+from service.app.weights import EXPANSION_UNITS, Seen
 from service.core.topology.expand import Expansion, expand
 from service.formats.documents.topology import TopologyDocument, to_core
 
@@ -28,6 +29,19 @@ class ClusterCache:
         self._held = 0
         self._expansions: OrderedDict[str, Expansion] = OrderedDict()
         self._running: dict[str, asyncio.Task[Expansion]] = {}
+        self._seen: dict[str, Seen] = {}
+
+    def units(self, revision: Revision) -> int:
+        """The work of getting a cluster, in operation-runs: none when it is there, or soon is."""
+        if revision.digest in self._expansions or revision.digest in self._running:
+            return 0
+        links: int = revision.summary.get("links", 0)
+        vertices: int = sum(revision.summary.get("vertices_by_kind", {}).values())
+        return EXPANSION_UNITS * (vertices + links)
+
+    def seen(self, revision: Revision) -> Seen:
+        """What was done with a cluster since it was expanded."""
+        return self._seen.setdefault(revision.digest, Seen())
 
     async def get(self, revision: Revision) -> Expansion:
         """The expanded cluster of a topology's revision; requests for the same one share it."""
@@ -54,8 +68,9 @@ class ClusterCache:
         self._expansions[digest] = expansion
         self._held += _size(expansion)
         while self._held > self._capacity and len(self._expansions) > 1:
-            _, dropped = self._expansions.popitem(last=False)
+            digest, dropped = self._expansions.popitem(last=False)
             self._held -= _size(dropped)
+            self._seen.pop(digest, None)
 
 
 def _size(expansion: Expansion) -> int:

@@ -12,13 +12,15 @@ from msgspec import UNSET, Struct, UnsetType
 
 from service.app.ports import DocumentKind, MeasurementRow, Revision, TopologySummary
 from service.app.references import NamedReference
+from service.app.weights import EXPANSION_UNITS
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.estimates.work import check_work
 from service.core.plans.check import check_plan
 from service.core.profiles.measurement import TIME_FIELDS
 from service.core.profiles.profile import Profile
 from service.core.topology.cluster import Cluster
-from service.core.topology.expand import expand
+from service.core.topology.designs import DESIGNS
+from service.core.topology.expand import MAX_HOSTS, MAX_LINKS, MAX_VERTICES, expand
 from service.core.topology.summary import apart, summarise
 from service.formats.documents import model as models
 from service.formats.documents import plan as plans
@@ -51,11 +53,15 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class DocumentType:
-    """One kind of document. `examine` raises `InvalidInput` with every fault."""
+    """One kind of document. `examine` raises `InvalidInput` with every fault.
+
+    `units` is the work of examining one, in operation-runs, beyond that of reading its bytes.
+    """
 
     kind: DocumentKind
     struct: type[Struct]
     examine: Callable[[Any], Examined]
+    units: Callable[[Any], int] = lambda _: 0
 
 
 def _examine_topology(document: TopologyDocument) -> Examined:
@@ -77,6 +83,20 @@ def _examine_topology(document: TopologyDocument) -> Examined:
             link_kinds=tuple(str(kind) for kind in counts.link_kinds),
         ),
     )
+
+
+def _units_of_topology(document: TopologyDocument) -> int:
+    """A document of a few lines may stand for hundreds of thousands of links."""
+    size = 0
+    for host in document.hosts:
+        inside = len(host.devices) + len(host.links)
+        if not isinstance(host.design, UnsetType) and host.design in DESIGNS:
+            design = DESIGNS[host.design]
+            inside = len(design.devices) + len(design.links)
+        count = 1 + len(host.alike) if isinstance(host.count, UnsetType) else host.count
+        # A full-duplex link is two, and a summary looks at all of them once more.
+        size += 2 * inside * min(count, MAX_HOSTS)
+    return EXPANSION_UNITS * min(size, MAX_VERTICES + MAX_LINKS)
 
 
 def _unjoined(cluster: Cluster) -> Iterator[str]:
@@ -146,7 +166,9 @@ def _described(description: str | UnsetType) -> dict[str, str]:
 DOCUMENT_TYPES = {
     document_type.kind: document_type
     for document_type in (
-        DocumentType(DocumentKind.TOPOLOGY, TopologyDocument, _examine_topology),
+        DocumentType(
+            DocumentKind.TOPOLOGY, TopologyDocument, _examine_topology, _units_of_topology
+        ),
         DocumentType(DocumentKind.MODEL, ModelDocument, _examine_model),
         DocumentType(DocumentKind.PROFILE, ProfileDocument, _examine_profile),
         DocumentType(DocumentKind.PLAN, PlanDocument, _examine_plan),

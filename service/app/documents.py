@@ -103,9 +103,13 @@ async def put(
 async def check(services: Services, kind: DocumentKind, document: Struct) -> Checked:
     """A document checked by the core, away from the event loop.
 
-    Raises `WorkBudgetExceeded`, or `InvalidInput` with every fault. Unknown references are only
+    Raises `WorkBudgetExceeded`, or `InvalidInput` with every fault, and when it would only wait.
+    Unknown references are only
     looked for here when there are other faults, else `store` finds them in its transaction.
     """
+    units = DOCUMENT_TYPES[kind].units(document)
+    if units:
+        services.holder.hold_work(units)
     outcome = await services.executor.run(_check, DOCUMENT_TYPES[kind], document)
     if isinstance(outcome, Checked):
         return outcome

@@ -12,7 +12,7 @@ from service.core.topology.flows.questions import (
     question_faults,
 )
 
-__all__ = ["FlowInquiry", "inquire"]
+__all__ = ["FlowInquiry", "devices_of", "inquire"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,21 @@ def inquire(cluster: Cluster, inquiry: FlowInquiry) -> FlowFindings:
     if question.collective is None:
         return answer_flows(cluster, question)
     try:
-        devices = expand_devices(cluster, inquiry.patterns)
+        devices = devices_of(cluster, inquiry)
     except InvalidInput as refused:
-        faults = [
-            replace(fault, path=("collective", "devices", *fault.path[2:]))
-            for fault in refused.faults
-        ]
-        raise InvalidInput([*faults, *question_faults(cluster, question)]) from refused
+        raise InvalidInput([*refused.faults, *question_faults(cluster, question)]) from refused
     collective = replace(question.collective, devices=devices)
     return answer_flows(cluster, replace(question, collective=collective))
+
+
+def devices_of(cluster: Cluster, inquiry: FlowInquiry) -> tuple[str, ...]:
+    """The accelerators of an inquiry's collective. Raises `InvalidInput` with every fault."""
+    try:
+        return expand_devices(cluster, inquiry.patterns)
+    except InvalidInput as refused:
+        raise InvalidInput(
+            [
+                replace(fault, path=("collective", "devices", *fault.path[2:]))
+                for fault in refused.faults
+            ]
+        ) from refused

@@ -88,7 +88,7 @@ class Pinned:
 
     `document` has no description: words change no number, so they are no part of an identity.
     `stored_plan` is the pin of the plan itself when it was asked for by name; `work` is what
-    simulating it takes, in operation-runs.
+    simulating it takes, in operation-runs, and expanding its topology where that is still to do.
     """
 
     question: PlanQuestion
@@ -229,7 +229,11 @@ async def pin_document(
     if faults:
         with locate(question.plan, question.patch):
             raise InvalidInput(faults)
-    return pinned(question, document, work, stored, [revision for _, revision in found])
+    revisions = [revision for _, revision in found]
+    for revision in revisions:
+        if revision.kind is DocumentKind.TOPOLOGY:
+            work += services.clusters.units(revision)
+    return pinned(question, document, work, stored, revisions)
 
 
 def pinned(

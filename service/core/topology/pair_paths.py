@@ -24,6 +24,7 @@ from service.core.topology.sharing import SharedCapacity, shared_capacities, use
 
 __all__ = [
     "MAX_CONCURRENT_PAIRS",
+    "MAX_LINKS_SEARCHED",
     "MAX_LISTED_PATHS",
     "FoundPath",
     "PairPaths",
@@ -36,7 +37,7 @@ MAX_CONCURRENT_PAIRS = 1_024
 MAX_LISTED_PATHS = 64
 
 # Links looked at by all searches together: about a second. Pairs that are alike share a search.
-_MAX_LINKS_SEARCHED = 100_000_000
+MAX_LINKS_SEARCHED = 100_000_000
 
 Pair = tuple[str, str]
 
@@ -184,7 +185,7 @@ def check_pairs(cluster: Cluster, pairs: Sequence[Pair], field: str) -> None:
         raise InvalidInput(
             [Fault(FaultCode.UNKNOWN_NAME, (field,), _unknown(name)) for name in unknown]
         )
-    if path_finder(cluster).links_searched(pairs) > _MAX_LINKS_SEARCHED:
+    if path_finder(cluster).links_searched(pairs) > MAX_LINKS_SEARCHED:
         detail = "too many pairs in different parts of so large a topology: ask for fewer at once"
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, (field,), detail)])
 
@@ -216,7 +217,7 @@ def _check_work(
 ) -> None:
     gpus = index_of(cluster).names(cluster.vertices[pair[0]].host, VertexKind.GPU)
     beside = [(gpu, end) for gpu in gpus for end in pair]
-    if finder.links_searched({pair, *beside, *concurrent}) <= _MAX_LINKS_SEARCHED:
+    if finder.links_searched({pair, *beside, *concurrent}) <= MAX_LINKS_SEARCHED:
         return
     detail = (
         f"{len(concurrent)} concurrent pairs in different parts of so large a topology are too"

@@ -163,7 +163,7 @@ def test_pairs_that_are_alike_count_once(monkeypatch: pytest.MonkeyPatch) -> Non
     alike = [("h0/gpu0", f"h{number}/gpu0") for number in range(1, 64)]
     unlike = [(f"h0/gpu{one}", f"h1/gpu{two}") for one in range(8) for two in range(8)]
     most = 66 * 60  # links of two hosts: 2 x 33, and what is looked at for the pair itself
-    monkeypatch.setattr(pair_paths, "_MAX_LINKS_SEARCHED", most)
+    monkeypatch.setattr(pair_paths, "MAX_LINKS_SEARCHED", most)
     assert len(find_pair_paths(cluster, ("h0/gpu0", "h1/gpu1"), alike).concurrent) == 63
     with pytest.raises(WorkBudgetExceeded) as refused:
         find_pair_paths(cluster, ("h0/gpu0", "h1/gpu1"), unlike)

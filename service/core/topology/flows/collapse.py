@@ -17,15 +17,23 @@ from service.core.topology.flows.problems import Problem
 from service.core.topology.flows.routes import Commodity, Routes, trimmed
 from service.core.topology.flows.symmetry import Symmetry
 
-__all__ = ["Collapse"]
+__all__ = ["MAX_COLLAPSED_LINKS", "Collapse"]
 
 BoolArray = npt.NDArray[np.bool_]
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 
 
+# Links that all problems of one collapse look at, before what no route uses is left out: about
+# fifteen thousand a second. Devices without symmetries have a problem each, large as the network.
+MAX_COLLAPSED_LINKS = 60_000
+
+
 class Collapse:
-    """Problems on the orbits of the symmetries of a network, which keep a set of devices."""
+    """Problems on the orbits of the symmetries of a network, which keep a set of devices.
+
+    All of them together look at `MAX_COLLAPSED_LINKS` links at most; what would be more is None.
+    """
 
     def __init__(
         self, network: Network, routes: Routes, symmetry: Symmetry, devices: Int32Array
@@ -34,6 +42,7 @@ class Collapse:
         self._devices = devices
         self._is_device = np.zeros(network.vertex_count, dtype=np.bool_)
         self._is_device[devices] = True
+        self._links_left = MAX_COLLAPSED_LINKS
 
     def exchange(self, pair_bytes: Fraction, largest: int) -> Problem | None:
         """Each device sends `pair_bytes` to each other one, all at once.
@@ -45,20 +54,23 @@ class Collapse:
         commodities = []
         for root, weight in self.kinds_of_devices():
             shares = {other: count * pair_bytes for other, count in self.others(root).items()}
-            commodities.append(self._commodity(kinds, root, shares, weight=weight))
-            size += commodities[-1].size
+            commodity = self._commodity(kinds, root, shares, weight=weight)
+            if commodity is None:
+                return None
+            commodities.append(commodity)
+            size += commodity.size
             if size > largest:
                 return None
         return kinds.problem(commodities)
 
-    def alone(self, root: int, shares: Mapping[int, Fraction], *, inward: bool) -> Problem:
+    def alone(self, root: int, shares: Mapping[int, Fraction], *, inward: bool) -> Problem | None:
         """What one device sends to others, or gets from them (`inward`), and nothing else.
 
         `shares` has the bytes of each kind of others together, by the device that stands for it.
         """
         return self._alone((root,), shares, inward=inward)
 
-    def between(self, root: int, other: int, amount: Fraction, *, inward: bool) -> Problem:
+    def between(self, root: int, other: int, amount: Fraction, *, inward: bool) -> Problem | None:
         """What one device sends to one other, or gets from it (`inward`), and nothing else."""
         return self._alone((root, other), {other: amount}, inward=inward)
 
@@ -79,9 +91,10 @@ class Collapse:
 
     def _alone(
         self, fixed: tuple[int, ...], shares: Mapping[int, Fraction], *, inward: bool
-    ) -> Problem:
+    ) -> Problem | None:
         kinds = _Kinds(self._network, self._symmetry, fixed)
-        return kinds.problem([self._commodity(kinds, fixed[0], shares, fixed, inward=inward)])
+        commodity = self._commodity(kinds, fixed[0], shares, fixed, inward=inward)
+        return None if commodity is None else kinds.problem([commodity])
 
     def _commodity(
         self,
@@ -92,7 +105,7 @@ class Collapse:
         *,
         inward: bool = False,
         weight: int = 1,
-    ) -> Commodity:
+    ) -> Commodity | None:
         """What one root sends, on the orbits of the symmetries that leave `fixed` where it is."""
         network, symmetry = self._network, self._symmetry
         fixed = (root,) if fixed is None else fixed
@@ -110,6 +123,9 @@ class Collapse:
         # The links that leave canonical vertices, each of which stands for its orbit.
         tails = symmetry.orbits(*fixed)
         links = [link for tail in tails for link in network.leaving(tail) if usable[link]]
+        self._links_left -= len(links)
+        if self._links_left < 0:
+            return None
         ends = [(int(network.tail[link]), int(network.head[link])) for link in links]
         tail, head, resource = self._routes.arcs(
             np.array(links, dtype=np.int64),

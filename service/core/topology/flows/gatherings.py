@@ -6,8 +6,9 @@ one flow to it, and the greatest bound of all devices is what an optimal set of 
 the whole message must get from each device to each other one, over whatever links, at least once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -175,17 +176,17 @@ def _collapsed_problems(
     for root in roots:
         others = collapse.others(root)
         for inward in inwards:
+            asked: list[tuple[list[int], Callable[[], Problem | None]]]
             if gathering.kind is CollectiveKind.ALL_REDUCE:
-                problems = [
-                    (collapse.between(root, other, share, inward=inward), [other])
-                    for other in others
-                ]
+                between = partial(collapse.between, root, amount=share, inward=inward)
+                asked = [([other], partial(between, other)) for other in others]
             else:
                 shares = {other: number * share for other, number in others.items()}
-                problems = [(collapse.alone(root, shares, inward=inward), list(others))]
-            for problem, ends in problems:
-                size += problem.size
-                if size > MAX_SEPARATE_SIZE:
+                asked = [(list(others), partial(collapse.alone, root, shares, inward=inward))]
+            for ends, build in asked:
+                problem = build()
+                size += 0 if problem is None else problem.size
+                if problem is None or size > MAX_SEPARATE_SIZE:
                     return None
                 made.append((problem, _pairs(root, ends, inward=inward)))
         if gathering.kind is CollectiveKind.ALL_REDUCE:

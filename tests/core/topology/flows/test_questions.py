@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.core.topology.cluster import Cluster, LinkKind
-from service.core.topology.flows import exchanges, fair_sharing, gatherings
+from service.core.topology.flows import collapse, exchanges, fair_sharing, gatherings
 from service.core.topology.flows.bounds import FlowRouting
 from service.core.topology.flows.demands import CollectiveKind
 from service.core.topology.flows.prediction import PredictionMethod
@@ -166,6 +166,21 @@ def test_messages_that_cannot_arrive_are_no_part_of_cuts(
     assert found.bounds.method is Method.CUTS
     assert found.bounds.unreachable == ((number["h0/gpu0"], number["h1/gpu0"]),)
     assert found.bounds.seconds == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("kind", CollectiveKind)
+def test_symmetries_are_looked_at_within_bounds(
+    monkeypatch: pytest.MonkeyPatch, kind: CollectiveKind
+) -> None:
+    """Devices that are all different would each have a program as large as the network."""
+    cluster = nvswitch_hosts(2, 2, 450e9, 50e9)
+    within = asked(cluster, kind, FlowRouting.ANY).bounds
+    monkeypatch.setattr(collapse, "MAX_COLLAPSED_LINKS", 5)
+    monkeypatch.setattr(exchanges, "MAX_JOINT_SIZE", 2)
+    beyond = asked(nvswitch_hosts(2, 2, 450e9, 50e9), kind, FlowRouting.ANY).bounds
+    assert within.method is Method.SYMMETRIC_LINEAR_PROGRAM
+    assert beyond.method is Method.CUTS
+    assert 0 < beyond.seconds <= within.seconds
 
 
 def test_a_program_that_is_too_large_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
