@@ -1,6 +1,6 @@
 """docs/worked-examples.md and its pictures, computed from the stored example plans."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from service.formats.documents.plan import PlanDocument, to_core
 from service.formats.timeline_svg import timeline_svg
 from service.formats.timeline_text import timeline_text
 from service.resources import resource_folder
+from tools.worked_comparison import moved_mlp
+from tools.worked_tables import table
 
 __all__ = ["generated_files"]
 
@@ -38,6 +40,7 @@ def generated_files() -> dict[Path, bytes]:
         _forward_only(pictures),
         _forward_and_backward(pictures),
         _move(pictures),
+        moved_mlp(),
         _queues(),
     )
     page = "\n\n".join(section.strip() for section in sections) + "\n"
@@ -79,7 +82,7 @@ Each of the P = {ranks} stages takes one slot for a microbatch. The last stage s
 late, and then every slot brings one microbatch to its end. So M microbatches take M + P - 1 slots,
 of which each rank works in M.
 
-{_table(("M", "slots", "utilisation", "makespan"), rows)}
+{table(("M", "slots", "utilisation", "makespan"), rows)}
 
 {_diagrams(name, estimates, pictures)}
 """
@@ -128,7 +131,7 @@ between, the rest of the bubble is waiting in the middle.
 
 Plan: [`{name}`](../examples/plans/{name}.json).
 
-{_table(heading, rows)}
+{table(heading, rows)}
 
 {_diagrams(name, estimates, pictures)}
 """
@@ -175,9 +178,9 @@ Stage 2 of the first is the slowest, and no order of operations gets more than o
 through the pipeline in one of its cadences. One block moves to stage 1. It costs less there than it
 freed, and stage 1 becomes the slowest.
 
-{_table(("plan", "cadence by stage, ms", "slowest", "peak live activations by rank"), stages)}
+{table(("plan", "cadence by stage, ms", "slowest", "peak live activations by rank"), stages)}
 
-{_table(heading, rows)}
+{table(heading, rows)}
 
 The longer the iteration, the more of it runs at the slowest cadence, and the more the move saves.
 How many activations are alive does not change: that follows from the order alone.
@@ -202,7 +205,7 @@ def _queues() -> str:
 Work arrives and is served at constant rates. Each of the {QUEUE_STEPS} steps adds
 (arrivals - services) x {QUEUE_STEP_SECONDS:g} s, and the backlog never falls below 0.
 
-{_table((*heading, *times), rows)}
+{table((*heading, *times), rows)}
 """
 
 
@@ -268,8 +271,3 @@ def _ms(picoseconds: int | Fraction, *, unit: bool = True) -> str:
 
 def _per_rank(values: Iterable[str]) -> str:
     return ", ".join(values)
-
-
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] * len(heading)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, rule, *rows))
