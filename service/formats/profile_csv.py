@@ -17,7 +17,7 @@ from msgspec import UNSET
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.profiles.measurement import COMMUNICATION_FIELDS, Recompute
-from service.formats.documents.fields import MAX_INTEGER, MAX_LAYERS
+from service.formats.documents.fields import MAX_INTEGER, MAX_LAYERS, or_unset
 from service.formats.documents.profile import MeasurementDocument, ProfileDocument, to_core
 from service.formats.pasted_text import Findings, lines_of, shown
 from service.formats.profile_reading import ProfileReading, Stated
@@ -137,7 +137,8 @@ def read_profile_csv(content: bytes, stated: Stated) -> ProfileReading:
     origin = {name: _origin_of(name, kept, stated) for name in _ORIGIN_COLUMNS}
     document = ProfileDocument(
         measurements=[row.measurement() for row in kept],
-        **{name: UNSET if value is None else value for name, value in origin.items()},
+        device=or_unset(origin["device"]),
+        precision=or_unset(origin["precision"]),
     )
     _check(document, kept, findings)
     for name in _ORIGIN_COLUMNS:

@@ -1,11 +1,19 @@
 """Importing a profile made by another tool, over HTTP."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+PLANNED = (
+    Path(__file__).resolve().parents[1]
+    / "formats"
+    / "fixtures"
+    / "profiles"
+    / "tied.dnn-partitioning.json"
+)
 CountRows = Callable[[], Awaitable[dict[str, int]]]
 
 GRAPH = (
@@ -55,6 +63,46 @@ async def test_a_file_becomes_a_model_and_a_profile(
     again = await client.post(URL, files=graph_file(), data=fields)
     assert (again.status_code, again.json()["profile"]["change"]) == (200, "unchanged")
     assert await count_rows() == before
+
+
+async def test_a_planner_s_graph_has_loads_by_its_rule(client: httpx.AsyncClient) -> None:
+    """Milliseconds: 3.5 of work on the first device, 9.25 on the second; two tensors of 0.05 and
+    0.001 go on, and one of 0.05 comes back.
+    """
+    content = PLANNED.read_bytes()
+    fields = {"microbatch_size": "8"}
+    imported = await client.post(URL, files=graph_file(content), data=fields)
+    assert imported.status_code == 201, imported.text
+    plan = {
+        "costs": {"model": "small", "profile": "small"},
+        "workload": {"microbatches": 4, "microbatch_size": 8},
+        "partition": {
+            "stages": [["node1", "node3"], ["node4"]],
+            "skip_routing": "direct",
+            "load_rule": "dnn_partitioning",
+        },
+        "schedule": {"kind": "1f1b"},
+    }
+    answer = await client.post("/v1/cadence", json={"plan": plan})
+    assert answer.status_code == 200, answer.text
+    loads = answer.json()["loads"]
+    assert (loads["rule"], loads["busiest_rank"]) == ("dnn_partitioning", 1)
+    assert loads["largest_load_seconds"] == 0.009351
+    assert loads["ranks"][0] == {
+        "rank": 0,
+        "compute_seconds": 0.0035,
+        "sending_seconds": 0.000051,
+        "receiving_seconds": 0.00005,
+        "load_seconds": 0.003601,
+    }
+    assert "load_rule" in {said["code"] for said in answer.json()["assumptions"]}
+    request = {"plan": plan, "patch": {"costs": {"profile": "other"}}}
+    document = (await client.get("/v1/profiles/small")).json()["document"]
+    stored = await client.put("/v1/profiles/other", json={"measurements": document["measurements"]})
+    assert stored.status_code == 201, stored.text
+    refused = await client.post("/v1/cadence", json=request)
+    assert refused.status_code == 422
+    assert [error["pointer"] for error in refused.json()["errors"]] == ["/plan/partition/load_rule"]
 
 
 async def test_a_dry_run_stores_nothing(client: httpx.AsyncClient, count_rows: CountRows) -> None:

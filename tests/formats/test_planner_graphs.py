@@ -64,6 +64,12 @@ def test_dnn_partitioning_by_hand() -> None:
         ("node3.output", "node3", ("node4",), RecordedSize(1, 8)),
     ]
     assert all(tensor.has_gradient for tensor in model.tensors)
+    passed = [(t.name, t.source, t.targets, t.backward, t.picoseconds) for t in profile.transfers]
+    assert passed == [
+        ("node2.output", "node1", ("node3", "node4"), False, 50_000_000),
+        ("node3.output", "node3", ("node4",), False, 1_000_000),
+        ("node6.output", "node4", ("node1",), True, 50_000_000),
+    ]
     assert reading.facts == {
         "layers": 3,
         "nodes": 6,
@@ -88,6 +94,51 @@ def test_without_backward_nodes_the_backward_stays_unknown() -> None:
     assert profile.lookup("node1", 8).backward_picoseconds is None
     assert not any(tensor.requires_gradient for tensor in reading.model.tensors)
     assert "backward times stay unknown" in " ".join(reading.assumptions)
+
+
+def test_backward_nodes_without_forward_nodes_are_layers_of_their_own() -> None:
+    """A loss of two nodes behind the last layer, and a sum of gradients between the first two."""
+
+    def with_a_loss(document: Any) -> None:
+        nodes, edges = document["nodes"], document["edges"]
+        for number, color, time in ((7, 20, 0.5), (8, 20, 0.25), (9, None, 2.0)):
+            node = {**nodes[5], "id": number, "name": f"b{number}", "fpgaLatency": time}
+            node.pop("colorClass")
+            nodes.append(node if color is None else {**node, "colorClass": color})
+        edges.append({"sourceId": 4, "destId": 7, "size": 16.0, "cost": 0.5})
+        edges.append({"sourceId": 7, "destId": 8, "cost": 0.5})
+        edges.append({"sourceId": 8, "destId": 6, "cost": 0.5})
+        edges[5] = {"sourceId": 6, "destId": 9, "cost": 0.125}
+        edges.append({"sourceId": 9, "destId": 5, "cost": 0.25})
+
+    reading = read_tied(changed(TIED, with_a_loss))
+    assert reading.model is not None
+    model, profile = models.to_core(reading.model), profiles.to_core(reading.profile)
+    assert [layer.name for layer in model.layers] == ["node1", "node3", "node9", "node4", "node7"]
+    costs = [profile.lookup(layer, 8) for layer in ("node9", "node7")]
+    assert [(c.forward_picoseconds, c.backward_picoseconds) for c in costs] == [
+        (0, 2_000_000_000),
+        (0, 750_000_000),
+    ]
+    assert {tensor.name: tensor.consumers for tensor in model.tensors} == {
+        "node2.output": ("node3", "node4"),
+        "node3.output": ("node4",),
+        "node4.output": ("node7",),
+    }
+    backward = [(t.source, t.targets) for t in profile.transfers if t.backward]
+    assert backward == [("node4", ("node9",)), ("node7", ("node4",)), ("node9", ("node1",))]
+    assert "2 layers hold backward nodes alone" in " ".join(reading.assumptions)
+
+
+def test_what_a_backward_alone_takes_is_carried_to_its_layer() -> None:
+    def used_by_the_gradient(document: Any) -> None:
+        document["edges"][4] = {"sourceId": 3, "destId": 7, "size": 0.125, "cost": 0.001}
+        document["nodes"].append({**document["nodes"][5], "id": 7, "colorClass": 30})
+
+    reading = read_tied(changed(TIED, used_by_the_gradient))
+    assert reading.model is not None
+    taken = {tensor.name: tensor.consumers for tensor in reading.model.tensors}
+    assert taken["node3.output"] == ["node4", "node7"]
 
 
 def test_what_lies_between_nodes_of_one_colour_is_in_their_layer() -> None:
@@ -176,8 +227,12 @@ def at(*path: str | int) -> Callable[[Any], Any]:
         (lambda d: d["nodes"][0].update(supportedOnFpga=0), 9, "runs on no accelerator"),
         (lambda d: d["nodes"][0].update(isBackwardNode="no"), 12, "true or false"),
         (lambda d: d["nodes"][0].update(colorClass=0.5), 13, "whole number"),
-        (lambda d: d["nodes"][4].update(colorClass=70), None, "without a forward node of its"),
-        (lambda d: d["nodes"][4].pop("colorClass"), None, "without a forward node of its"),
+        (lambda d: [n.update(isBackwardNode=1) for n in d["nodes"]], None, "backward nodes alone"),
+        (
+            lambda d: (d["nodes"][5].update(colorClass=70), d["edges"][4].update(sourceId=4)),
+            None,
+            "how many bytes pass is unknown",
+        ),
         (lambda d: d["edges"][0].pop("sourceId"), None, "has no 'sourceId'"),
         (lambda d: d["edges"][0].update(destId=99), None, "is 99, which no node is"),
         (lambda d: d["edges"][0].update(destId=1), None, "from a node to itself"),

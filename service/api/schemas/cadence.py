@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
 from service.api.schemas.cost_sources import CostSourcesOut, cost_sources_terms
+from service.api.schemas.loads import LoadsOut, loads_terms
 from service.api.schemas.ranges import SecondsRanges, mean_seconds, seconds_ranges
 from service.api.schemas.stage_weights import StageWeightsOut, stage_weights_terms
 from service.core.amounts import Amount, combine
@@ -150,6 +151,13 @@ class Cadence(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     steady_phases: Annotated[
         list[SteadyPhase], Meta(description="What sets steady_seconds, phase by phase.")
     ]
+    loads: Annotated[
+        LoadsOut | msgspec.UnsetType,
+        Meta(
+            description="By the load rule of the plan's partition, apart from the simulation; "
+            "absent without one."
+        ),
+    ] = msgspec.UNSET
 
 
 CadenceAnswer = answer_type("CadenceAnswer", Cadence)
@@ -174,6 +182,7 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
         steady_seconds=msgspec.UNSET if steady is None else exact_seconds(steady.per_microbatch),
         no_steady_reason=msgspec.UNSET if cadence.no_steady is None else cadence.no_steady,
         steady_phases=[] if steady is None else [_phase(phase) for phase in steady.phases],
+        loads=loads_terms(resolved),
     )
 
 

@@ -8,6 +8,7 @@ from service.core.models.cuts import CrossingTensor, SkipRouting
 from service.core.models.dimensions import Split
 from service.core.models.weights import StageWeights
 from service.core.plans.contract import Contract
+from service.core.plans.loads import DeviceLoad, LoadRule
 from service.core.plans.tied import TiedCopies, TiedParameters
 from service.core.plans.training import Training
 from service.core.profiles.measurement import Communication
@@ -172,6 +173,7 @@ class Partition:
     stages: tuple[tuple[str, ...], ...] | None = None
     skip_routing: SkipRouting = SkipRouting.RELAY
     tied_parameters: TiedParameters = TiedParameters.REFUSE
+    load_rule: LoadRule | None = None  # None: no load is counted beside the simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +353,8 @@ class ResolvedPlan:
     `sizes` says which microbatches are alike; an amount of a stage or boundary is one number for
     all of them, or one for each of its classes. `memory_bytes` is the memory of the smallest device
     of each pipeline rank, None where no device of it has a known one. `weights` says what each
-    stage holds, None where the plan states its costs itself.
+    stage holds, None where the plan states its costs itself; `loads` has those of the pipeline
+    ranks by the partition's load rule, None without one.
     """
 
     plan: Plan
@@ -361,6 +364,7 @@ class ResolvedPlan:
     boundaries: tuple[Boundary, ...]
     weights: tuple[StageWeights, ...] | None
     tied_copies: tuple[TiedCopies, ...]
+    loads: tuple[DeviceLoad, ...] | None
     placement: tuple[Placed, ...]
     memory_bytes: tuple[int | None, ...]
     microbatch_size: int | None

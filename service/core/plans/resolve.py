@@ -12,9 +12,11 @@ from service.core.models.weights import StageWeights, stage_weights
 from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
 from service.core.plans.costs import given_stages
+from service.core.plans.device_loads import device_loads, load_assumptions
 from service.core.plans.devices import expand_devices
 from service.core.plans.disclosure import assumptions_of, left_out_of
 from service.core.plans.documents_assumed import documents_assumed
+from service.core.plans.loads import DeviceLoad
 from service.core.plans.measured import layer_costs, measured_stages
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.payloads import Payload, cut_payloads, given_payloads
@@ -106,6 +108,7 @@ def resolve(
     costs: list[list[LayerCost]] | None = None
     weights: tuple[StageWeights, ...] | None = None
     copies: PricedCopies | None = None
+    loads: tuple[DeviceLoad, ...] | None = None
     homes = stage_ranks(plan)
     written = plan.schedule.order is not None
     if of_schedule and written:
@@ -128,6 +131,11 @@ def resolve(
                 copies = attempt(
                     tied_copies, plan, model, stage_of_layer, ranks, placement, homes, cluster
                 )
+            if stages is not None and homes is not None and batch is not None:
+                size = batch.microbatch_size
+                loads = attempt(
+                    device_loads, plan, model, profile, stage_of_layer, stages, homes, size, sizes
+                )
 
     priced = None
     if payloads is not None and ranks is not None and placement is not None and homes is not None:
@@ -149,6 +157,7 @@ def resolve(
         boundaries=boundaries,
         weights=weights,
         tied_copies=tied,
+        loads=loads,
         placement=placement,
         memory_bytes=_memory(ranks, placement, cluster),
         microbatch_size=batch.microbatch_size,
@@ -161,6 +170,7 @@ def resolve(
             ),
             *assumptions_of_copies(tied),
             *relay_assumptions(boundaries),
+            *load_assumptions(plan, loads),
             *documents_assumed(plan, cluster, profile, placement),
         ),
         not_represented=(

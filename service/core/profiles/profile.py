@@ -14,6 +14,7 @@ from service.core.profiles.measurement import (
     measured_cost,
 )
 from service.core.profiles.patterns import MAX_PATTERNS, is_pattern, name_expression
+from service.core.profiles.transfers import RecordedTransfer
 
 __all__ = [
     "LayerCost",
@@ -45,6 +46,7 @@ class Profile:
     _named: Mapping[str, Mapping[Point, LayerCost]]
     _patterns: tuple[_LayerPattern, ...]
     description: str = ""
+    transfers: tuple[RecordedTransfer, ...] = ()
 
     def lookup(
         self,

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from service.core.plans.loads import LoadRule
 from service.core.plans.plan import (
     Degrees,
     Dimension,
@@ -188,6 +189,17 @@ class PartitionDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen
         ]
         | UnsetType
     ) = UNSET
+    load_rule: (
+        Annotated[
+            LoadRule,
+            Meta(
+                description="By whose rule to count what each device has to do for a microbatch, "
+                "beside the simulation, so that published values can be held against it: "
+                "dnn_partitioning charges the profile's recorded transfers at both ends"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     tied_parameters: (
         Annotated[
             TiedParameters,
@@ -363,6 +375,7 @@ def _partition(document: PartitionDocument | None) -> Partition | None:
         stages=None if stages is None else tuple(tuple(names) for names in stages),
         skip_routing=or_none(document.skip_routing) or SkipRouting.RELAY,
         tied_parameters=or_none(document.tied_parameters) or TiedParameters.REFUSE,
+        load_rule=or_none(document.load_rule),
     )
 
 

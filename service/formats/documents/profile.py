@@ -17,6 +17,11 @@ from service.formats.documents.fields import (
     Text,
     or_none,
 )
+from service.formats.documents.profile_transfers import (
+    MAX_TRANSFERS,
+    TransferDocument,
+    with_transfers,
+)
 
 __all__ = ["MeasurementDocument", "ProfileDocument", "to_core"]
 
@@ -226,16 +231,27 @@ class ProfileDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=T
             description="At most one for each layer and shape. What is not here is unknown",
         ),
     ]
+    transfers: (
+        Annotated[
+            list[TransferDocument],
+            Meta(
+                max_length=MAX_TRANSFERS,
+                description="Recorded times of handing tensors on, for load rules",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 def to_core(document: ProfileDocument) -> Profile:
     """The indexed profile. Raises `InvalidInput` with every fault, paths into the document."""
-    return build_profile(
+    profile = build_profile(
         device=or_none(document.device),
         precision=or_none(document.precision),
         measurements=[_measurement(measurement) for measurement in document.measurements],
         description=or_none(document.description) or "",
     )
+    return with_transfers(profile, or_none(document.transfers) or ())
 
 
 def _measurement(document: MeasurementDocument) -> Measurement:
