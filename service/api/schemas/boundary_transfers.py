@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
+from service.api.schemas.crossing_tensors import TensorOut, tensor_terms
 from service.api.schemas.physical_paths import PathOut, path_fields
 from service.api.schemas.ranges import (
     BytesRanges,
@@ -21,7 +22,7 @@ from service.api.schemas.tied_copies import TiedCopiesOut, tied_copies_terms
 from service.core.amounts import Amount, Spread, combine
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure
-from service.core.plans.plan import Boundary, CrossingTensor, RankPair
+from service.core.plans.plan import Boundary, RankPair
 from service.core.schedules.program import StageEdge
 from service.core.topology.paths import PhysicalPath
 from service.core.units import to_seconds
@@ -34,7 +35,6 @@ __all__ = [
     "BoundaryTransfersAnswer",
     "PairDirection",
     "PairOut",
-    "TensorOut",
     "boundary_transfers_terms",
 ]
 
@@ -64,22 +64,6 @@ class PairOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     target_device: str | Unset = msgspec.UNSET
     forward: PairDirection
     backward: PairDirection | Unset = msgspec.UNSET
-
-
-class TensorOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A tensor that crosses, in bytes one rank sends for one microbatch."""
-
-    name: str
-    produced_stage: Annotated[int, Meta(ge=0)]
-    consumed_stages: list[int]
-    forward_bytes: Annotated[int | Unset, Meta(description="Absent when microbatches differ.")] = (
-        msgspec.UNSET
-    )
-    backward_bytes: Annotated[
-        int | Unset,
-        Meta(description="Of its gradient; 0 when it needs none. Absent when microbatches differ."),
-    ] = msgspec.UNSET
-    bytes_ranges: BytesRanges = msgspec.UNSET
 
 
 class BoundaryDirection(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -205,7 +189,7 @@ def _boundary(
         origin=boundary.origin.value,
         tensors=msgspec.UNSET
         if boundary.tensors is None
-        else [_tensor(tensor, spread) for tensor in boundary.tensors],
+        else [tensor_terms(tensor, spread) for tensor in boundary.tensors],
         forward=direction(
             boundary.forward_bytes,
             [pair.forward_bound_picoseconds for pair in boundary.pairs],
@@ -221,18 +205,6 @@ def _boundary(
         if simulated.has_backward
         else msgspec.UNSET,
         pairs=[_pair(pair, spread, backward=simulated.has_backward) for pair in boundary.pairs],
-    )
-
-
-def _tensor(tensor: CrossingTensor, spread: SpreadOf) -> TensorOut:
-    forward, backward = spread(tensor.forward_bytes), spread(tensor.backward_bytes)
-    return TensorOut(
-        name=tensor.name,
-        produced_stage=tensor.produced_stage,
-        consumed_stages=list(tensor.consumed_stages),
-        forward_bytes=same_bytes(forward),
-        backward_bytes=same_bytes(backward),
-        bytes_ranges=bytes_ranges(forward_bytes=forward, backward_bytes=backward),
     )
 
 

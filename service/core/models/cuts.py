@@ -6,8 +6,9 @@ from enum import StrEnum
 
 from service.core.amounts import Amount, total
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.models.graph import Model
-from service.core.models.sizes import BatchShape, tensor_bytes
+from service.core.models.agreement import disagreements
+from service.core.models.graph import Model, Tensor
+from service.core.models.sizes import BatchShape, rank_shape, tensor_bytes
 
 __all__ = ["MAX_CROSSINGS", "CrossingTensor", "Cut", "SkipRouting", "cut_model"]
 
@@ -26,14 +27,24 @@ class SkipRouting(StrEnum):
 class CrossingTensor:
     """A tensor that crosses a boundary: bytes one rank sends to its peer for one microbatch.
 
-    `consumed_stages` are the stages it is carried across this boundary for.
+    `consumed_stages` are the stages it is carried across this boundary for, `consumers` the layers
+    of the stage behind it that take it, none where it is passed on. `shape` is what one rank sends;
+    None where the model has recorded bytes alone, and where size classes differ in it.
     """
 
-    name: str
+    tensor: Tensor
+    producer: str
     produced_stage: int
     consumed_stages: tuple[int, ...]
+    consumers: tuple[str, ...]
+    shape: tuple[int, ...] | None
     forward_bytes: Amount
     backward_bytes: Amount  # of its gradient; 0 when it needs none
+
+    @property
+    def name(self) -> str:
+        """Its identity: unique in the model, and the same at both ends."""
+        return self.tensor.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +84,31 @@ def cut_model(
     however many of the layers behind it consume it. Inputs from outside cross no cut: the loader
     is at every stage that consumes them. Without gradients nothing goes back: backward bytes are 0.
 
-    Raises `InvalidInput` with every fault of sizes (paths into a plan document), and when more
-    than `MAX_CROSSINGS` tensors would have to be listed, each in every size class.
+    Raises `InvalidInput` with every fault of sizes and every tensor that is expected otherwise than
+    it is sent (paths into a plan document), and when more than `MAX_CROSSINGS` tensors would have
+    to be listed, each in every size class.
     """
     travels = _travels(model, stage_of_layer)
-    crossings = sum(_listed(source, targets, routing) for _, source, targets in travels)
+    crossings = sum(
+        _listed(stage_of_layer[producer], targets, routing) for _, producer, targets in travels
+    )
     if crossings * len(batches) > MAX_CROSSINGS:
         of = f" of {len(batches)} sizes" * (len(batches) > 1)
         detail = f"{crossings} crossings of tensors{of}; at most {MAX_CROSSINGS} can be listed"
         raise InvalidInput([Fault(FaultCode.WORK_BUDGET, ("partition",), detail)])
-    sizes = _sizes(model, [index for index, _, _ in travels], batches)
+    faults = disagreements(model, stage_of_layer, batches)
+    sizes = _sizes(model, [index for index, _, _ in travels], batches, faults)
+    shapes = {index: _shape(model.tensors[index], batches) for index, _, _ in travels}
 
     tensors: dict[tuple[int, int], list[CrossingTensor]] = {}
     if routing is SkipRouting.RELAY:
         for source in range(max(stage_of_layer, default=0)):
             tensors[source, source + 1] = []
-    for index, source, targets in travels:
+    for index, producer, targets in travels:
+        source = stage_of_layer[producer]
+        taken_by: dict[int, list[str]] = {}
+        for consumer in model.consumers[index]:
+            taken_by.setdefault(stage_of_layer[consumer], []).append(model.layers[consumer].name)
         if routing is SkipRouting.RELAY:
             edges = [(stage, stage + 1) for stage in range(source, targets[-1])]
         else:
@@ -101,9 +121,12 @@ def cut_model(
             )
             tensors.setdefault(edge, []).append(
                 CrossingTensor(
-                    name=model.tensors[index].name,
+                    tensor=model.tensors[index],
+                    producer=model.layers[producer].name,
                     produced_stage=source,
                     consumed_stages=carried_for,
+                    consumers=tuple(taken_by.get(edge[1], ())),
+                    shape=shapes[index],
                     forward_bytes=sizes[index][0],
                     backward_bytes=sizes[index][1] if with_gradients else 0,
                 )
@@ -112,7 +135,7 @@ def cut_model(
 
 
 def _travels(model: Model, stage_of_layer: Sequence[int]) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Tensors consumed behind their own stage: (index, its stage, consumer stages ascending)."""
+    """Tensors consumed behind their own stage: (index, producer, consumer stages ascending)."""
     travels = []
     for index, producer in enumerate(model.producers):
         if producer is None:
@@ -125,7 +148,7 @@ def _travels(model: Model, stage_of_layer: Sequence[int]) -> list[tuple[int, int
         if min(stages) < source:
             name = model.tensors[index].name
             raise ValueError(f"tensor {name!r} goes to an earlier stage")
-        travels.append((index, source, tuple(sorted(stages))))
+        travels.append((index, producer, tuple(sorted(stages))))
     return travels
 
 
@@ -136,10 +159,22 @@ def _listed(source: int, targets: Sequence[int], routing: SkipRouting) -> int:
     return sum(target - source for target in targets)
 
 
+def _shape(tensor: Tensor, batches: Sequence[BatchShape]) -> tuple[int, ...] | None:
+    """The shape on one rank, of a tensor whose sizes are known; None where classes differ."""
+    if tensor.shape is None:
+        return None
+    shapes = {rank_shape(tensor.name, tensor.shape, batch) for batch in batches}
+    (shape, *others) = shapes
+    return None if others or isinstance(shape, Fault) else shape
+
+
 def _sizes(
-    model: Model, indices: Sequence[int], batches: Sequence[BatchShape]
+    model: Model,
+    indices: Sequence[int],
+    batches: Sequence[BatchShape],
+    found_before: Sequence[Fault],
 ) -> dict[int, tuple[Amount, Amount]]:
-    """Bytes of each tensor and of its gradient."""
+    """Bytes of each tensor and of its gradient; all faults together with those found before."""
     sizes = {}
     faults: dict[tuple[FaultCode, object], list[Fault]] = {}
     for index in indices:
@@ -153,8 +188,8 @@ def _sizes(
         if len(found) == len(batches):
             forward, backward = tuple(s.forward for s in found), tuple(s.backward for s in found)
             sizes[index] = total(forward), total(backward)
-    if faults:
-        raise InvalidInput(_merged(same) for same in faults.values())
+    if faults or found_before:
+        raise InvalidInput([*found_before, *map(_merged, faults.values())])
     return sizes
 
 

@@ -12,6 +12,7 @@ from service.core.models.dtypes import DType
 __all__ = [
     "INPUT_KIND",
     "Buffer",
+    "Expectation",
     "Layer",
     "Model",
     "ModelWeight",
@@ -81,12 +82,22 @@ class RecordedSize:
 
 
 @dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a consumer says it takes; None where it does not say."""
+
+    shape: tuple[int | Symbol, ...] | None = None
+    dtype: DType | None = None
+    layout: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """What one layer hands to later ones; `producer` is None for an input from outside.
 
     The size is either `shape` (elements per dimension, with symbols) with `dtype`, or `recorded`.
     `requires_gradient` None means: when a layer produces it and its elements are no integers.
-    `layout` says how its elements lie in memory, in the field's words.
+    `layout` says how its elements lie in memory, in the field's words. `expected` is empty, or has
+    for each consumer what it says it takes.
     """
 
     name: str
@@ -98,6 +109,7 @@ class Tensor:
     requires_gradient: bool | None = None
     gradient_dtype: DType | None = None
     layout: str | None = None
+    expected: tuple[Expectation | None, ...] = ()
 
     @property
     def has_gradient(self) -> bool:

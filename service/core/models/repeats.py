@@ -250,6 +250,7 @@ def _tensors(tensor: Tensor, members: _Members) -> Iterator[tuple[Tensor, tuple[
                 name=f"{tensor.name}.{repetition}",
                 producer=producer.numbered(member, repetition),
                 consumers=tuple(name for name, _ in taken),
+                expected=tuple(tensor.expected[place] for _, place in taken if tensor.expected),
             ),
             tuple(place for _, place in taken),
         )

@@ -1,12 +1,13 @@
 """How many bytes of a tensor one rank holds, and so sends, for one microbatch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from service.core.errors import Fault, FaultCode, Path
 from service.core.models.graph import Symbol, Tensor
 
-__all__ = ["BatchShape", "TensorBytes", "tensor_bytes"]
+__all__ = ["BatchShape", "TensorBytes", "rank_shape", "tensor_bytes", "whole_shape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +47,41 @@ def tensor_bytes(tensor: Tensor, batch: BatchShape) -> TensorBytes | Fault:
         return _recorded_bytes(tensor, batch)
     if tensor.shape is None or tensor.dtype is None:
         raise ValueError(f"tensor {tensor.name!r} was not checked by build_model")
-    sequence = 1
-    if Symbol.SEQUENCE in tensor.shape:
-        split = _split_sequence(tensor.name, batch)
-        if isinstance(split, Fault):
-            return split
-        # Splitting cuts one dimension; a second sequence dimension keeps its full length.
-        sequence = split * (batch.sequence_length or 1) ** (tensor.shape.count(Symbol.SEQUENCE) - 1)
-    microbatch = batch.microbatch_size ** tensor.shape.count(Symbol.MICROBATCH)
-    constant = prod(size for size in tensor.shape if not isinstance(size, Symbol))
-    elements = microbatch * sequence * constant
+    shape = rank_shape(tensor.name, tensor.shape, batch)
+    if isinstance(shape, Fault):
+        return shape
+    elements = prod(shape)
     gradient = tensor.gradient_dtype or tensor.dtype
     return TensorBytes(
         forward=elements * tensor.dtype.bytes_per_element,
         backward=elements * gradient.bytes_per_element if tensor.has_gradient else 0,
     )
+
+
+def rank_shape(
+    name: str, shape: Sequence[int | Symbol], batch: BatchShape
+) -> tuple[int, ...] | Fault:
+    """Elements in each dimension of what one rank holds of the tensor `name`, or why unknown.
+
+    Splitting cuts the first sequence dimension; a second one keeps its full length.
+    """
+    split: int | Fault | None = None
+    sizes = []
+    for size, whole in zip(shape, whole_shape(shape, batch), strict=True):
+        if size is Symbol.SEQUENCE and split is None:
+            split = _split_sequence(name, batch)
+            if isinstance(split, Fault):
+                return split
+            sizes.append(split)
+        elif whole is not None:
+            sizes.append(whole)
+    return tuple(sizes)
+
+
+def whole_shape(shape: Sequence[int | Symbol], batch: BatchShape) -> tuple[int | None, ...]:
+    """Elements in each dimension before ranks share them; None for a length that nobody gave."""
+    given = {Symbol.MICROBATCH: batch.microbatch_size, Symbol.SEQUENCE: batch.sequence_length}
+    return tuple(given[size] if isinstance(size, Symbol) else size for size in shape)
 
 
 def _split_sequence(name: str, batch: BatchShape) -> int | Fault:

@@ -61,7 +61,7 @@ def tied_copies(
     the plan's training gives them, and those of the model where it has none.
 
     Raises `InvalidInput` with every fault: ranks without a path, more than `MAX_RANK_PAIRS` pairs,
-    more than 2**53 - 1 bytes, times out of range.
+    more than 2**53 - 1 bytes, times out of range; and `WorkBudgetExceeded` as `price` does.
     """
     together: dict[tuple[int, ...], list[ModelWeight]] = {}
     for weight in model.weights:
@@ -212,7 +212,7 @@ class _Pricing:
             ends = self._placement[source].device, self._placement[target].device
             if ends[0] is None or ends[1] is None:
                 return None
-            path = self._finder.path(ends[0], ends[1])
+            path = self._finder.path(ends[0], ends[1], self.counts.budget)
             if path is None:
                 self._unreachable.append((ends[0], ends[1]))
             else:

@@ -12,23 +12,19 @@ from service.core.models.graph import (
     Layer,
     Model,
     Parameter,
-    RecordedSize,
-    Symbol,
-    Tensor,
     build_model,
 )
 from service.core.models.repeats import Repeat, write_out
 from service.formats.documents.fields import (
     MAX_ELEMENT_NAME,
-    MAX_INTEGER,
     MAX_LAYERS,
-    ByteCount,
     ElementName,
     PositiveCount,
     Text,
     or_none,
 )
 from service.formats.documents.model_dimensions import DimensionsDocument, dimensions_to_core
+from service.formats.documents.model_tensors import MAX_TENSORS, TensorDocument, tensor_to_core
 
 __all__ = [
     "MAX_TENSORS",
@@ -40,8 +36,6 @@ __all__ = [
     "TensorDocument",
     "to_core",
 ]
-
-MAX_TENSORS = 4 * MAX_LAYERS
 
 
 class ParameterDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -77,7 +71,7 @@ class ParameterDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen
 
 
 class BufferDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """State of a layer that is not trained and moves with it."""
+    """State of a layer that is not trained and moves with it; a module used twice says it once."""
 
     name: Annotated[
         ElementName, Meta(description="Unique within its layer", examples=["running_mean"])
@@ -150,110 +144,6 @@ class LayerDocument(BlockLayerDocument, forbid_unknown_fields=True, kw_only=True
     ) = UNSET
 
 
-ShapeEntry = (
-    Annotated[int, Meta(ge=1, le=MAX_INTEGER, description="Elements of a fixed dimension")] | Symbol
-)
-
-
-class TensorDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """What one layer hands to later ones: a `shape` with `dtype`, or recorded `bytes`."""
-
-    name: Annotated[
-        ElementName, Meta(description="Unique in the model", examples=["block.3.output"])
-    ]
-    producer: (
-        Annotated[
-            ElementName,
-            Meta(
-                description="The layer that makes it; absent for an input from outside, which the "
-                "loader brings to each stage that consumes it",
-                examples=["block.3"],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    consumers: Annotated[
-        list[ElementName],
-        Meta(
-            max_length=MAX_LAYERS,
-            description="The layers that take it, all after the producer; a residual has a "
-            "later consumer too. Empty for a result",
-            examples=[["block.4", "block.5"]],
-        ),
-    ]
-    shape: (
-        Annotated[
-            list[ShapeEntry],
-            Meta(
-                min_length=1,
-                max_length=16,
-                description="Elements per dimension; `microbatch` and `sequence` are the plan's",
-                examples=[["sequence", "microbatch", 8192]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    bytes: (
-        Annotated[
-            ByteCount,
-            Meta(
-                description="Recorded size on one rank, where no shape is known. It holds at the "
-                "recorded microbatch size only and is never scaled",
-                examples=[205520896],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    microbatch_size: (
-        Annotated[
-            PositiveCount,
-            Meta(description="Samples per microbatch when `bytes` were recorded", examples=[64]),
-        ]
-        | UnsetType
-    ) = UNSET
-    sequence_length: (
-        Annotated[
-            PositiveCount,
-            Meta(description="Tokens per sample when `bytes` were recorded", examples=[2048]),
-        ]
-        | UnsetType
-    ) = UNSET
-    dtype: (
-        Annotated[DType, Meta(description="Type of an element", examples=["bf16"])] | UnsetType
-    ) = UNSET
-    layout: (
-        Annotated[
-            ElementName,
-            Meta(
-                description="How its elements lie in memory, in the field's words",
-                examples=["row_major"],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    requires_gradient: (
-        Annotated[
-            bool,
-            Meta(
-                description="Whether a gradient of it goes back. When absent: yes if a layer "
-                "produces it and its elements are no integers",
-                examples=[True],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    gradient_dtype: (
-        Annotated[
-            DType,
-            Meta(
-                description="Type of an element of its gradient; that of the tensor when absent",
-                examples=["fp32"],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-
-
 class ModelDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A model as a graph of layers."""
 
@@ -277,7 +167,8 @@ def to_core(document: ModelDocument) -> Model:
     """The checked graph. Raises `InvalidInput` with every fault, paths into the document."""
     faults: list[Fault] = []
     tensors = [
-        _tensor(tensor, faults, ("tensors", index)) for index, tensor in enumerate(document.tensors)
+        tensor_to_core(tensor, faults, ("tensors", index))
+        for index, tensor in enumerate(document.tensors)
     ]
     entries = [_entry(layer, faults, index) for index, layer in enumerate(document.layers)]
     try:
@@ -335,30 +226,4 @@ def _layer(document: BlockLayerDocument, faults: list[Fault], path: Path) -> Lay
         dimensions=None
         if dimensions is None
         else dimensions_to_core(dimensions, (*path, "dimensions"), faults),
-    )
-
-
-def _tensor(document: TensorDocument, faults: list[Fault], path: Path) -> Tensor:
-    size, shape = or_none(document.bytes), or_none(document.shape)
-    microbatch_size = or_none(document.microbatch_size)
-    if size is not None and microbatch_size is None:
-        detail = "`bytes` hold at one shape only: give the microbatch_size they were recorded at"
-        faults.append(Fault(FaultCode.MISSING_FIELD, (*path, "microbatch_size"), detail))
-    if size is None:
-        for field in ("microbatch_size", "sequence_length"):
-            if getattr(document, field) is not UNSET:
-                detail = "belongs to recorded `bytes`; a `shape` takes it from the plan"
-                faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, (*path, field), detail))
-    return Tensor(
-        name=document.name,
-        producer=or_none(document.producer),
-        consumers=tuple(document.consumers),
-        shape=None if shape is None else tuple(shape),
-        recorded=None
-        if size is None
-        else RecordedSize(size, microbatch_size or 1, or_none(document.sequence_length)),
-        dtype=or_none(document.dtype),
-        layout=or_none(document.layout),
-        requires_gradient=or_none(document.requires_gradient),
-        gradient_dtype=or_none(document.gradient_dtype),
     )

@@ -7,7 +7,15 @@ import pytest
 
 from service.core.errors import FaultCode
 from service.core.models.dtypes import DType
-from service.core.models.graph import Buffer, Layer, Parameter, RecordedSize, Symbol, Tensor
+from service.core.models.graph import (
+    Buffer,
+    Expectation,
+    Layer,
+    Parameter,
+    RecordedSize,
+    Symbol,
+    Tensor,
+)
 from service.formats.documents.model import ModelDocument, to_core
 from tests.core.refusals import refusals
 
@@ -142,3 +150,23 @@ def test_recorded_bytes_without_their_shape_are_refused() -> None:
 def test_what_the_schema_refuses(document: object) -> None:
     with pytest.raises(msgspec.ValidationError):
         read(document)
+
+
+def test_what_consumers_expect_stands_at_their_places() -> None:
+    hidden = {
+        **MODEL["tensors"][1],  # type: ignore[dict-item]
+        "consumers": ["norm", "head"],
+        "expected": [
+            {"consumer": "head", "shape": ["sequence", 1, 8], "dtype": "fp32", "layout": "rows"}
+        ],
+    }
+    layers = [*MODEL["layers"], {"name": "norm", "kind": "norm"}]
+    model = to_core(read({**MODEL, "layers": layers, "tensors": [hidden]}))
+    expected = Expectation((Symbol.SEQUENCE, 1, 8), DType.FP32, "rows")
+    assert model.tensors[0].expected == (None, expected)
+    hidden["expected"] = [{"consumer": name} for name in ("head", "nobody", "head")]
+    found = refusals(lambda: to_core(read({**MODEL, "layers": layers, "tensors": [hidden]})))
+    assert found == [
+        (FaultCode.UNKNOWN_NAME, ("tensors", 0, "expected", 1, "consumer")),
+        (FaultCode.DUPLICATE_NAME, ("tensors", 0, "expected", 2, "consumer")),
+    ]

@@ -304,3 +304,24 @@ def test_layout_arrives() -> None:
     model = model_of({**CHAIN, "tensors": [tensor]})
     assert [tensor.layout for tensor in model.tensors] == ["row_major"]
     assert model_of(CHAIN).tensors[0].layout is None
+
+
+def test_what_a_block_expects_each_repetition_expects() -> None:
+    hidden = {
+        **CHAIN["tensors"][1],
+        "expected": [
+            {"consumer": "block", "layout": "rows"},
+            {"consumer": "head", "layout": "columns"},
+        ],
+    }
+    model = model_of({**CHAIN, "tensors": [CHAIN["tensors"][0], hidden]})
+    said = {
+        tensor.name: [None if each is None else each.layout for each in tensor.expected]
+        for tensor in model.tensors
+    }
+    assert said == {
+        "embedded": [],
+        "hidden.0": ["rows"],
+        "hidden.1": ["rows"],
+        "hidden.2": ["columns"],
+    }
