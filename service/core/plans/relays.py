@@ -7,7 +7,7 @@ from service.core.amounts import Amount, total
 from service.core.plans.plan import Boundary, Statement
 from service.core.plans.statements import counted
 
-__all__ = ["Relayed", "relay_assumptions", "relayed_bytes"]
+__all__ = ["Relayed", "relay_assumptions", "relayed_bytes", "waiting_left_out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,5 +59,24 @@ def relay_assumptions(boundaries: Iterable[Boundary]) -> tuple[Statement, ...]:
             "relayed_tensors",
             f"{pass_on} on tensors of other stages: they are alive there from the start of its "
             "forward to the end, and their gradients in the backward",
+        ),
+    )
+
+
+def waiting_left_out(boundaries: Iterable[Boundary]) -> tuple[Statement, ...]:
+    """What is not counted of tensors that go straight past stages."""
+    past = sum(
+        boundary.target > boundary.source + 1
+        for boundary in boundaries
+        if not boundary.direction and boundary.tensors
+    )
+    if not past:
+        return ()
+    send = counted(past, "boundary leads", "boundaries lead")
+    return (
+        Statement(
+            "waiting_tensors",
+            f"{send} past stages: the memory of tensors that wait at their target until the stages "
+            "between are done, and of gradients that wait at their source",
         ),
     )

@@ -29,7 +29,7 @@ from service.core.plans.plan import (
     ResolvedStage,
     TransferOrigin,
 )
-from service.core.plans.relays import relay_assumptions
+from service.core.plans.relays import relay_assumptions, waiting_left_out
 from service.core.plans.schedule import (
     check_schedule,
     has_backward,
@@ -176,6 +176,7 @@ def resolve(
         not_represented=(
             *left_out_of(plan, mode, batch, stages, boundaries, costs),
             *left_out_of_copies(tied),
+            *waiting_left_out(boundaries),
         ),
     )
 

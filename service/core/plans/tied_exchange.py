@@ -73,7 +73,7 @@ def tied_copies(
         for stages in together
     }
     replicas = ranks.world_size // ranks.pipeline.degree
-    pairs = replicas * sum(len(home) * (len(home) - 1) for home in homes.values())
+    pairs = replicas * sum(len(home) * (len(home) - 1) // 2 for home in homes.values())
     if pairs > MAX_RANK_PAIRS:
         detail = (
             f"{pairs} rank pairs among the copies of tied weights; at most {MAX_RANK_PAIRS} are "

@@ -57,6 +57,8 @@ def test_plans_that_differ_in_routing_alone_have_different_peaks() -> None:
     assert [one.peak_activations for one in live(relayed)] == [3, 2, 1]
     assert "relayed_tensors" in {said.code for said in relayed.assumptions}
     assert "relayed_tensors" not in {said.code for said in direct.assumptions}
+    assert "waiting_tensors" in {said.code for said in direct.not_represented}
+    assert "waiting_tensors" not in {said.code for said in relayed.not_represented}
 
 
 def test_a_consumer_keeps_the_tensor_among_its_own_activations() -> None:

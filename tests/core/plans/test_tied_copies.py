@@ -225,6 +225,17 @@ def test_copies_that_no_path_joins_are_refused() -> None:
     assert "from host0/gpu0 to host3/gpu0, which hold copies" in text
 
 
+def test_pairs_of_ranks_are_bounded() -> None:
+    """Two copies on each of 8,200 data-parallel replicas, before any of them is placed."""
+    degrees = Degrees(pipeline=2, data=8_200)
+    plan = replace(
+        copying(Partition(layers_per_stage=(2, 2)), degrees=degrees),
+        topology=None,
+    )
+    assert (FaultCode.WORK_BUDGET, ("partition",)) in refusals(lambda: resolved(plan))
+    assert "8200 rank pairs among the copies" in refusal_text(lambda: resolved(plan))
+
+
 @given(
     groups=st.lists(st.sampled_from(["a", "b", None]), min_size=4, max_size=4),
     order=st.permutations([f"host{i}/gpu{j}" for i in range(4) for j in range(2)]),
