@@ -13,9 +13,9 @@ from service.core.topology.flows.demands import CollectiveKind
 from service.core.topology.spec import ClusterSpec, FabricSpec, HostSpec, LeafSpine, RailOptimised
 from validation.small_clusters import cluster_of, nvswitch_hosts
 
-__all__ = ["EXEMPT", "MEASURED", "SEND", "Exempt", "Measured"]
+__all__ = ["BOTH_WAYS", "EXEMPT", "MEASURED", "SEND", "Exempt", "Measured"]
 
-SEND = "send"
+SEND, BOTH_WAYS = "send", "send_both_ways"
 ALL_TO_ALL, ALL_REDUCE = CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_REDUCE
 
 
@@ -29,7 +29,9 @@ LOGICAL = (
 
 @dataclass(frozen=True)
 class Measured:
-    """`rate` in GB/s on `cluster`; a message goes from the first device to the last one."""
+    """`rate` in GB/s on `cluster`; a message goes from the first device to the last one, or one
+    each way, whose rates are added up.
+    """
 
     what: str
     cluster: Callable[[], Cluster]
@@ -87,8 +89,23 @@ def four_nics() -> Cluster:
     return cluster_of(devices, joined, kinds=kinds)
 
 
+def two_nics(*, first_is_near: bool) -> Callable[[], Cluster]:
+    """Two hosts with a GPU and two NICs of 400 Gb/s: over the CPU, or the first on its switch."""
+    joined: list[tuple[str, str, float]] = []
+    kinds: dict[frozenset[str], LinkKind] = {}
+    for host in "ab":
+        gpu, pcie, cpu = f"{host}/gpu0", f"{host}/pcie", f"{host}/cpu"
+        inner = [(gpu, pcie), (pcie, cpu), (f"{host}/nic0", pcie if first_is_near else cpu)]
+        inner.append((f"{host}/nic1", cpu))
+        joined += [(one, other, 63e9) for one, other in inner]
+        kinds |= {frozenset(ends): LinkKind.PCIE for ends in inner}
+        joined += [(f"{host}/nic{place}", "switch", 50e9) for place in range(2)]
+    return lambda: cluster_of(["a/gpu0", "b/gpu0"], joined, kinds=kinds)
+
+
 H100 = design("dgx-h100")
 TWO_H100 = design("dgx-h100", 2, RailOptimised())
+FOUR_H100 = design("dgx-h100", 4, RailOptimised())
 EIGHT_H100 = design("dgx-h100", 8, LeafSpine(hosts_per_leaf=4, spines=4))
 
 MEASURED = (
@@ -109,6 +126,7 @@ MEASURED = (
     Measured("2 H100 PCIe, bridge", bridged_pair(300e9), ALL_REDUCE, 116, "nccl#1161"),
     Measured("2 A100, 4 links", bridged_pair(100e9), SEND, 73, "nccl-tests#331"),
     Measured("8 H200, one way", switched(1, 8, 450e9), SEND, 396, "stas00"),
+    Measured("8 H200, both ways", switched(1, 8, 450e9), BOTH_WAYS, 784, "stas00"),
     Measured(
         *("8 H800, NVLS", switched(1, 8, 200e9), ALL_REDUCE, 215, "nccl#1374"),
         in_network_reduction=True,
@@ -128,6 +146,10 @@ MEASURED = (
         *("2 x 8 H100, NVLS tree", TWO_H100, ALL_REDUCE, 470, "nccl-tests#309"),
         in_network_reduction=True,
     ),
+    Measured(
+        *("4 x 8 H100, NVLS tree", FOUR_H100, ALL_REDUCE, 366, "nccl-tests#309"),
+        in_network_reduction=True,
+    ),
     Measured("2 x 8 H100, RoCE", TWO_H100, ALL_REDUCE, 231, "nccl#2409"),
     Measured("2 x 8 H100, RoCE", TWO_H100, ALL_TO_ALL, 25, "nccl#2409"),
     Measured("2 x 8 H100, RoCE", TWO_H100, SEND, 13, "nccl#2409"),
@@ -145,8 +167,15 @@ MEASURED = (
         ),
         in_network_reduction=True,
     ),
+    Measured(
+        "GB200, 20 racks", switched(20, 72, 900e9, 50e9), ALL_REDUCE, 405, "coreweave/nccl-tests"
+    ),
     Measured("H100, NIC on its switch", switched(2, 1, 450e9, 50e9), SEND, 50, "nccl#2310"),
     Measured("H100, NIC over a CPU", switched(2, 1, 450e9, 50e9), SEND, 29.25, "nccl#2310"),
+    Measured("H100, two NICs over a CPU", two_nics(first_is_near=False), SEND, 29.25, "nccl#2310"),
+    Measured(
+        *("H100, one NIC of each", two_nics(first_is_near=True), SEND, 17.5, "nccl#2310"),
+    ),
 )
 
 NIC = switched(2, 1, 450e9, 50e9)

@@ -15,7 +15,7 @@ from service.core.topology.flows.demands import CollectiveKind, Exchange, Gather
 from service.core.topology.flows.results import BoundKind, FlowBounds
 from service.core.topology.flows.study import FlowStudy
 from service.core.topology.spec import ClusterSpec, HostSpec
-from validation.measured_rates import EXEMPT, MEASURED, SEND, Measured
+from validation.measured_rates import BOTH_WAYS, EXEMPT, MEASURED, SEND, Measured
 from validation.rows import Row, Section, at_least, printed
 from validation.small_clusters import GB, dgx_1_nvlinks, nvswitch_hosts, ring, torus, two_dgx_2
 
@@ -54,6 +54,11 @@ def algorithm_rate(measured: Measured, *, in_network_reduction: bool) -> tuple[f
     if measured.kind == SEND:
         ends = int(devices[0]), int(devices[-1])
         found = bound_messages(study, Messages.of([(*ends, _MESSAGE_BYTES)]), FlowRouting.ANY)
+    elif measured.kind == BOTH_WAYS:
+        first, last = int(devices[0]), int(devices[-1])
+        each = _MESSAGE_BYTES / 2
+        both = Messages.of([(first, last, each), (last, first, each)])
+        found = bound_messages(study, both, FlowRouting.ANY)
     elif measured.kind == CollectiveKind.ALL_TO_ALL:
         exchange = Exchange(devices, _MESSAGE_BYTES / len(devices))
         found = bound_exchange(study, exchange, FlowRouting.ANY)
@@ -67,7 +72,7 @@ def algorithm_rate(measured: Measured, *, in_network_reduction: bool) -> tuple[f
 
 def bus_factor(kind: str, count: int) -> float:
     """What nccl-tests multiplies the algorithm bandwidth of `count` devices with."""
-    if kind == SEND:
+    if kind in (SEND, BOTH_WAYS):
         return 1.0
     return (2 if kind == CollectiveKind.ALL_REDUCE else 1) * (count - 1) / count
 
