@@ -1,6 +1,6 @@
 """Bounds of messages that go each from one device to another, single ones or an all-to-all."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
 
@@ -12,7 +12,12 @@ from service.core.topology.flows.demands import Exchange, Messages
 from service.core.topology.flows.linear_program import LpSolution
 from service.core.topology.flows.ordering import ordered
 from service.core.topology.flows.parts import lost_between_parts, lost_in_collective
-from service.core.topology.flows.pinned import pinned_bounds, pinned_loads, pinned_routes
+from service.core.topology.flows.pinned import (
+    comes_back,
+    pinned_bounds,
+    pinned_loads,
+    pinned_routes,
+)
 from service.core.topology.flows.problems import (
     Problem,
     flow_bound,
@@ -99,10 +104,11 @@ def any_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
     for (source, target), amount in zip(ends, messages.amounts, strict=True):
         of_source = shares.setdefault(source, {})
         of_source[target] = of_source.get(target, Fraction(0)) + amount
-    problem = _whole(study, shares)
-    if problem is None:
+    found = _whole(study, shares)
+    if found is None:
         return _cuts_of_messages(study, messages)
-    lost = _lost(problem, shares)
+    problem, sent = found
+    lost = _lost(problem, sent)
     if lost:
         messages = _without(messages, lost)
     return _together(study, messages, problem, Method.LINEAR_PROGRAM, lost)
@@ -110,11 +116,10 @@ def any_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
 
 def any_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
     """Each block may be divided over all routes that are allowed."""
-    problem = _collapsed(study, exchange)
-    if problem is not None:
-        found, shares = problem
-        method = Method.SYMMETRIC_LINEAR_PROGRAM
-    else:
+    found = _collapsed(study, exchange)
+    method = Method.SYMMETRIC_LINEAR_PROGRAM
+    if found is None:
+        method = Method.LINEAR_PROGRAM
         devices = exchange.vertices.tolist()
         if len(devices) * (len(devices) - 1) > MAX_JOINT_SIZE:
             # Each pair takes an arc at least.
@@ -123,23 +128,26 @@ def any_exchange(study: FlowStudy, exchange: Exchange) -> FlowBounds:
             root: {other: exchange.pair_bytes for other in devices if other != root}
             for root in devices
         }
-        whole_problem = _whole(study, shares)
-        if whole_problem is None:
+        found = _whole(study, shares)
+        if found is None:
             return _cuts_of_exchange(study, exchange)
-        found, method = whole_problem, Method.LINEAR_PROGRAM
-    lost = _lost(found, shares)
+    problem, sent = found
+    lost = _lost(problem, sent)
     if lost:
         return _incomplete(method, lost)
-    return _together(study, exchange, found, method, ())
+    return _together(study, exchange, problem, method, ())
 
 
 _Shares = Mapping[int, Mapping[int, Fraction]]
+# What each commodity of a problem takes from one device to which others.
+_Sent = Sequence[tuple[int, Mapping[int, Fraction]]]
 
 
-def _collapsed(study: FlowStudy, exchange: Exchange) -> tuple[Problem, _Shares] | None:
+def _collapsed(study: FlowStudy, exchange: Exchange) -> tuple[Problem, _Sent] | None:
     """The problem with one of each kind, and what each kind of device sends to each other one.
 
-    None where symmetries leave too much.
+    None where symmetries leave too much, or where some pinned path comes back to its last host: of
+    the routes that are then allowed each pair has its own.
     """
     symmetry = study.symmetry(exchange.vertices)
     collapse = Collapse(study.network, Routes(study.network), symmetry, exchange.vertices)
@@ -150,36 +158,52 @@ def _collapsed(study: FlowStudy, exchange: Exchange) -> tuple[Problem, _Shares] 
         root: {other: count * exchange.pair_bytes for other, count in collapse.others(root).items()}
         for root, _ in collapse.kinds_of_devices()
     }
-    return problem, shares
+    return None if _coming_back(study, shares) else (problem, tuple(shares.items()))
 
 
-def _whole(study: FlowStudy, shares: _Shares) -> Problem | None:
+def _coming_back(study: FlowStudy, shares: _Shares) -> set[tuple[int, int]]:
+    """The pairs whose pinned path comes back to its last host, where paths can be looked up."""
+    pairs = [(source, target) for source, others in shares.items() for target in others]
+    names = study.network.names
+    searched = study.finder.links_searched((names[one], names[other]) for one, other in pairs)
+    if len(pairs) > MAX_PINNED_PAIRS or searched > MAX_LINKS_SEARCHED:
+        return set()
+    return {pair for pair in pairs if comes_back(study.network, study.finder, *pair)}
+
+
+def _whole(study: FlowStudy, shares: _Shares) -> tuple[Problem, _Sent] | None:
     """The problem of what each source sends on the network as it is; None when it is too large."""
     network, routes = study.network, Routes(study.network)
     if len(shares) * len(network.links) > _MAX_LOOKS:
         return None
-    size = 0
+    apart = _coming_back(study, shares)
+    if (len(shares) + len(apart)) * len(network.links) > _MAX_LOOKS:
+        return None
+    sent: list[tuple[int, Mapping[int, Fraction]]] = []
     for source, of_source in shares.items():
+        usual = {other: of_source[other] for other in of_source if (source, other) not in apart}
+        sent += [(source, usual)] if usual else []
+    count = len(sent)
+    sent += [(source, {target: shares[source][target]}) for source, target in sorted(apart)]
+    size = 0
+    for source, of_source in sent:
         hosts = np.unique(network.host[list(of_source)])
         size += int(routes.may_use(network.host[[source]], hosts).sum())
         if size > MAX_JOINT_SIZE:
             return None
-    problem = whole(
-        network,
-        [
-            routes.commodity(source, list(of_source), list(of_source.values()))
-            for source, of_source in shares.items()
-        ],
-    )
-    return problem if problem.size <= MAX_JOINT_SIZE else None
+    commodities = [
+        routes.commodity(source, list(others), list(others.values()), comes_back=place >= count)
+        for place, (source, others) in enumerate(sent)
+    ]
+    problem = whole(network, commodities)
+    return (problem, sent) if problem.size <= MAX_JOINT_SIZE else None
 
 
-def _lost(problem: Problem, shares: _Shares) -> tuple[tuple[int, int], ...]:
-    """The pairs that no route joins, of those that `shares` names."""
-    sources = zip(shares.items(), problem.commodities, strict=True)
+def _lost(problem: Problem, sent: _Sent) -> tuple[tuple[int, int], ...]:
+    """The pairs that no route joins, of those that are sent to."""
     return tuple(
         (source, list(of_source)[place])
-        for (source, of_source), commodity in sources
+        for (source, of_source), commodity in zip(sent, problem.commodities, strict=True)
         for place in commodity.unreached
     )
 

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from service.core.topology.flows.demands import Messages
-from service.core.topology.flows.network import Network
+from service.core.topology.flows.network import NO_HOST, Network
 from service.core.topology.flows.results import (
     Binding,
     BindingKind,
@@ -20,7 +21,7 @@ from service.core.topology.flows.results import (
 )
 from service.core.topology.paths import PathFinder, PhysicalPath
 
-__all__ = ["PinnedRoutes", "pinned_bounds", "pinned_loads", "pinned_routes"]
+__all__ = ["PinnedRoutes", "comes_back", "pinned_bounds", "pinned_loads", "pinned_routes"]
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -58,6 +59,16 @@ def pinned_routes(network: Network, finder: PathFinder, messages: Messages) -> P
         paths.append(path)
         links.append(tuple(network.link_number[link.source, link.target] for link in path.links))
     return PinnedRoutes(Messages.of(kept), tuple(paths), tuple(links), tuple(lost))
+
+
+def comes_back(network: Network, finder: PathFinder, source: int, target: int) -> bool:
+    """Whether the pinned path from one host to another leaves the latter and enters it again."""
+    home = int(network.host[target])
+    if home in (NO_HOST, int(network.host[source])):
+        return False
+    path = finder.path(network.names[source], network.names[target])
+    hosts = [] if path is None else [int(network.host[network.number[n]]) for n in path.vertices]
+    return any(here == home != after for here, after in pairwise(hosts))
 
 
 def pinned_loads(network: Network, routes: PinnedRoutes) -> Mapping[int, Fraction]:

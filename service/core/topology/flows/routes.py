@@ -3,7 +3,8 @@
 Under the policy `any` a route
 
 - leaves no host but the one it starts in, and enters no host but those of its two ends (between two
-  devices of one host it may go out and come back);
+  devices of one host it may go out and come back, and between two hosts it may come back to the
+  latter where the pinned path does);
 - passes through a device only if it enters or leaves it over NVLink: that is how libraries forward
   to the device beside the right NIC (PXN in NCCL), or from mesh neighbour to mesh neighbour.
 
@@ -152,15 +153,21 @@ class Routes:
         amounts: Sequence[Fraction],
         *,
         inward: bool = False,
+        comes_back: bool = False,
     ) -> Commodity:
         """What goes from device `root` to others, or from these to it.
 
-        Others that no route joins are left out and named by their place.
+        Others that no route joins are left out and named by their place. With `comes_back`, for
+        others of one host, routes may leave that host and enter it again.
         """
         network = self._network
         terminals = np.array(others, dtype=np.int32)
         hosts, home = np.unique(network.host[terminals]), network.host[[root]]
-        links = self.may_use(hosts, home) if inward else self.may_use(home, hosts)
+        if comes_back:
+            both = np.union1d(home, hosts)
+            links = self.may_use(both, both)
+        else:
+            links = self.may_use(hosts, home) if inward else self.may_use(home, hosts)
         sinks = np.array([root], dtype=np.int32) if inward else terminals
         start, ends = self.ends(root, terminals, inward=inward)
         arcs = self.arcs(np.flatnonzero(links), sinks)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.core.topology.cluster import Cluster
+from service.core.topology.cluster import LinkKind
 from service.core.topology.flows.bounds import FlowRouting, bound_exchange, bound_messages
 from service.core.topology.flows.demands import Exchange, Messages
 from service.core.topology.flows.fair_sharing import share_fairly
@@ -21,6 +21,7 @@ from service.core.topology.flows.results import BindingKind, BoundKind, FlowBoun
 from service.core.topology.flows.study import FlowStudy
 from tests.core.topology.flows.slow_bounds import added_up, crossing_capacity, route_graph
 from tests.core.topology.random_clusters import random_cluster
+from validation.small_clusters import cluster_of
 
 SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
@@ -71,20 +72,6 @@ def fair_seconds(study: FlowStudy, routes: PinnedRoutes) -> float:
     return float(ends.max(initial=0.0))
 
 
-def is_allowed(cluster: Cluster, names: tuple[str, ...]) -> bool:
-    """Whether a pinned path is one of those of the policy `any`: a few enter one host twice."""
-    graph = route_graph(cluster, names[0])
-    states = {names[0]}
-    for name in (*names[1:], f"to {names[-1]}"):
-        states = {
-            other
-            for state in states
-            for other in graph.successors(state)
-            if other in (name, f"{name} (narrow)")
-        }
-    return bool(states)
-
-
 @given(SEEDS)
 @settings(max_examples=50)
 def test_messages_over_any_route(number: int) -> None:
@@ -100,7 +87,10 @@ def test_messages_over_any_route(number: int) -> None:
         graph = route_graph(cluster, study.network.names[one])
         goal = f"to {study.network.names[other]}"
         start = study.network.names[one]
-        assert ((one, other) in lost) == (goal not in graph or not nx.has_path(graph, start, goal))
+        is_joined = goal in graph and nx.has_path(graph, start, goal)
+        # A pinned path that comes back to its last host is none of the graph's.
+        is_pinned = study.finder.path(start, study.network.names[other]) is not None
+        assert ((one, other) in lost) == (not is_joined and not is_pinned)
     kept = [
         (*pair, amount)
         for pair, amount in zip(ends, messages.amounts, strict=True)
@@ -116,8 +106,13 @@ def test_messages_over_any_route(number: int) -> None:
             assert again == bound.exact_seconds
         assert bound.seconds <= bound.exact_seconds
     routes = pinned_routes(study.network, study.finder, reached)
-    if routes.lost or not all(is_allowed(cluster, path.vertices) for path in routes.paths):
+    if routes.lost:
         return
+    flow = found.of(BoundKind.CONCURRENT_FLOW)
+    pinned = bound_messages(study, reached, FlowRouting.PINNED).of(BoundKind.CONCURRENT_FLOW)
+    assert (flow is None) == (pinned is None)
+    if flow is not None and pinned is not None:
+        assert float(flow.exact_seconds) <= float(pinned.exact_seconds) * (1 + 1e-9)
     assert found.seconds <= fair_seconds(study, routes) * (1 + 1e-9) + float(found.latency_floor)
 
 
@@ -219,3 +214,29 @@ def test_exchanges_and_their_cuts(number: int) -> None:
             assert bound.demanded == sum(crossing)
     pinned = bound_exchange(study, Exchange(devices, Fraction(3, 7)), FlowRouting.PINNED)
     in_order(pinned)
+    if not pinned.unreachable:
+        assert found.seconds <= pinned.seconds * (1 + 1e-9) + float(found.latency_floor)
+
+
+def test_a_path_that_comes_back_to_its_last_host_is_a_route() -> None:
+    """The NIC that the switch of A leads to is not joined to the device of B inside B; another is,
+    over a switch of B's own.
+    """
+    links = [
+        *(("a/gpu0", "a/nic0", 20e9), ("a/nic0", "s0", 10e9), ("s0", "b/nic0", 10e9)),
+        *(("b/nic0", "b/pcie0", 20e9), ("b/pcie0", "b/nic1", 20e9), ("b/nic1", "s1", 5e9)),
+        *(("s1", "b/nic2", 10e9), ("b/nic2", "b/gpu0", 20e9)),
+    ]
+    cluster = cluster_of(["a/gpu0", "b/gpu0"], links, kind=LinkKind.OTHER)
+    study = FlowStudy(cluster)
+    one, other = (study.network.number[name] for name in ("a/gpu0", "b/gpu0"))
+    back_and_forth = Messages.of([(one, other, 10**10), (other, one, 10**10)])
+    for routing in FlowRouting:
+        found = bound_messages(study, back_and_forth, routing)
+        assert found.unreachable == ()
+        flow = found.of(BoundKind.CONCURRENT_FLOW)
+        assert flow is not None
+        assert flow.exact_seconds == 2
+        exchanged = bound_exchange(study, Exchange(study.network.gpus, Fraction(10**10)), routing)
+        assert exchanged.unreachable == ()
+        assert exchanged.seconds == 2.0
