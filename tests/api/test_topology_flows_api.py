@@ -134,9 +134,13 @@ async def test_reduction_in_the_network(client: httpx.AsyncClient) -> None:
     }
     answer = await ask(client, RAILS, collective=collective, routing="pinned")
     assert answer["lower_bound_seconds"] == pytest.approx(8 / 450)
-    assert "prediction" not in answer
-    assert "link_uses" not in answer
-    assert {"prediction", "link_uses"} <= {one["code"] for one in answer["not_represented"]}
+    # Effective: 396 GB/s, and two links of 936.25 ns there and back.
+    prediction = answer["prediction"]
+    assert prediction["method"] == answer["link_uses"]["basis"] == "reduction_trees"
+    assert prediction["seconds"] == pytest.approx(8 / 396 + 4 * 936.25e-9)
+    assert {use["load_bytes"] for use in answer["link_uses"]["links"]} == {8e9}
+    (told,) = (one for one in answer["assumptions"] if one["code"] == "prediction")
+    assert "add up and copy" in told["detail"]
 
 
 async def test_what_nothing_joins_is_a_result(client: httpx.AsyncClient) -> None:

@@ -45,6 +45,12 @@ def flow_assumptions(
     if found.prediction is not None:
         if found.prediction.method is PredictionMethod.RING:
             detail = "a ring over the devices in the order given, each on its pinned path"
+        elif found.prediction.method is PredictionMethod.REDUCTION_TREES:
+            detail = (
+                "a tree for each device's share: within hosts to the device at the owner's place, "
+                "from there to the owner, and back, over pinned paths; NVSwitches and switches of "
+                "the fabric add up and copy at the rate of their links"
+            )
         else:
             detail = "each message on its pinned path; links are shared max-min fairly"
         yield StatementOut(code="prediction", detail=detail)
@@ -73,8 +79,7 @@ def flow_gaps(found: FlowFindings, uses: Uses | None) -> Iterator[StatementOut]:
     if found.prediction is None and len(found.demand.vertices):
         yield StatementOut(
             code="prediction",
-            detail="no time is predicted: what the network adds up, pairs without a path, and too "
-            "many messages are not",
+            detail="no time is predicted for pairs without a path and for too many messages",
         )
     if uses is None and len(found.demand.vertices):
         yield StatementOut(code="link_uses", detail="what each link carries is not known")

@@ -132,7 +132,8 @@ class LinkUses(msgspec.Struct, kw_only=True, frozen=True):
         UseBasis,
         Meta(
             description="pinned_paths; optimal_routing: one among many that reach the concurrent "
-            "flow; ring: the predicted algorithm."
+            "flow; ring, reduction_trees: the predicted algorithm, which is not what the bounds "
+            "are of."
         ),
     ]
     seconds: Annotated[
@@ -158,7 +159,8 @@ class PredictionOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
         PredictionMethod,
         Meta(
             description="all_at_once: rates are max-min fair; ring: over the devices in order, all "
-            "steps at max-min fair rates."
+            "steps at max-min fair rates; reduction_trees: a share of the message for each device, "
+            "added up and copied by switches."
         ),
     ]
     flows: Annotated[

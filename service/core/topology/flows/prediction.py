@@ -1,7 +1,8 @@
 """How long transfers are expected to take: over pinned paths, at effective rates, fairly shared.
 
 All-gathers, reduce-scatters and all-reduces are expected to run as rings in the order of their
-devices, the algorithm that libraries use for large messages without help of the network.
+devices, the algorithm that libraries use for large messages without help of the network. What the
+network adds up is expected to go over trees, see `service.core.topology.flows.reduction_trees`.
 """
 
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from service.core.topology.flows.demands import (
 from service.core.topology.flows.exchanges import each_to_each, paths_are_found
 from service.core.topology.flows.fair_sharing import share_fairly
 from service.core.topology.flows.pinned import pinned_routes
+from service.core.topology.flows.reduction_trees import reduction_trees
+from service.core.topology.flows.results import Load
 from service.core.topology.flows.study import FlowStudy
 
 __all__ = ["FlowPrediction", "PredictionMethod", "predict"]
@@ -35,6 +38,7 @@ class PredictionMethod(StrEnum):
 
     ALL_AT_ONCE = "all_at_once"  # each message from the common start
     RING = "ring"  # each device to the next, in the order in which they are given
+    REDUCTION_TREES = "reduction_trees"  # switches add up and copy a share for each device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,13 +46,15 @@ class FlowPrediction:
     """When each message of `messages` (F,) is complete, in seconds from the start.
 
     `transfer_seconds` (F,) is what the bytes take and `latency_seconds` (F,) what is added to it;
-    in a ring there is a message for each device, all of what it sends to the next.
+    in a ring there is a message for each device, all of what it sends to the next. Trees have no
+    messages and one end, and `loads` are theirs; without it loads are those of the messages.
     """
 
     method: PredictionMethod
     messages: Messages
     transfer_seconds: Float64Array
     latency_seconds: Float64Array
+    loads: tuple[Load, ...] | None = None
 
     @property
     def ends(self) -> Float64Array:
@@ -64,10 +70,7 @@ class FlowPrediction:
 def predict(
     study: FlowStudy, demand: Demand, *, in_network_reduction: bool = False
 ) -> FlowPrediction | None:
-    """What is expected; None where some message has no path, or too much would have to be done.
-
-    What the network adds up follows no ring, and is not predicted.
-    """
+    """What is expected; None where some message has no path, or too much would have to be done."""
     if isinstance(demand, Messages):
         return _all_at_once(study, demand) if paths_are_found(study, demand) else None
     if isinstance(demand, Exchange):
@@ -76,7 +79,7 @@ def predict(
         return None if unit is None else _times(unit, demand.pair_bytes)
     if isinstance(demand, Gathering):
         if demand.kind is CollectiveKind.ALL_REDUCE and in_network_reduction:
-            return None
+            return _trees(study, demand)
         return _ring(study, demand)
     raise TypeError(type(demand))
 
@@ -105,6 +108,27 @@ def _ring(study: FlowStudy, gathering: Gathering) -> FlowPrediction | None:
     if not paths_are_found(study, messages):
         return None
     return _all_at_once(study, messages, PredictionMethod.RING, steps)
+
+
+def _trees(study: FlowStudy, gathering: Gathering) -> FlowPrediction | None:
+    """All shares at once: the fullest capacity decides."""
+    devices, network = gathering.vertices, study.network
+    key = "reduction trees", devices.tobytes()
+    trees = study.keep(key, lambda: reduction_trees(study, devices))
+    if trees is None:
+        return None
+    share = float(gathering.message_bytes / len(devices))
+    loads: dict[int, float] = {}
+    for link, count in trees.shares.items():
+        resource = int(network.resource[link])
+        loads[resource] = loads.get(resource, 0.0) + count * share
+    return FlowPrediction(
+        PredictionMethod.REDUCTION_TREES,
+        Messages.of([]),
+        np.array([share * trees.seconds_of_a_byte(network)]),
+        np.array([trees.latency_seconds]),
+        tuple(Load(resource, 1, total) for resource, total in loads.items()),
+    )
 
 
 def _all_at_once(

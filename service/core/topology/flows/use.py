@@ -18,6 +18,7 @@ class UseBasis(StrEnum):
     PINNED_PATHS = "pinned_paths"
     OPTIMAL_ROUTING = "optimal_routing"
     RING = "ring"
+    REDUCTION_TREES = "reduction_trees"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def uses_of(found: FlowFindings, routing: FlowRouting) -> Uses | None:
     predicted = found.prediction
     if predicted is None:
         return None
+    if predicted.loads is not None:
+        return _uses(found, UseBasis.REDUCTION_TREES, predicted.loads, predicted.seconds)
     network, study = found.study.network, found.study
     is_ring = predicted.method is PredictionMethod.RING
     carried = pinned_loads(network, pinned_routes(network, study.finder, predicted.messages))
