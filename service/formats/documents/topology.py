@@ -50,7 +50,7 @@ class DeviceDocument(TopologyPart, frozen=True, kw_only=True):
 
     name: DeviceName
     kind: Annotated[
-        Literal["gpu", "nic", "nvswitch", "pcie_switch", "cpu", "switch"],
+        Literal["gpu", "nic", "nvswitch", "pcie_switch", "host_bridge", "cpu", "switch"],
         Meta(description="What it is. `gpu` stands for any accelerator that ranks are placed on."),
     ]
     product: Annotated[Text, Meta(description="Product name.")] | UnsetType = UNSET
