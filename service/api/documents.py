@@ -80,6 +80,7 @@ def document_router(
     """
     noun, plural = singular(kind), kind.value
     document_type = DOCUMENT_TYPES[kind].struct
+    most_bytes = DOCUMENT_TYPES[kind].most_bytes
     answer = DocumentAnswer[document_type]  # type: ignore[valid-type]
 
     @put(
@@ -91,6 +92,7 @@ def document_router(
             EXAMPLE: example_document(kind.value, example),
             ANSWER_HEADERS: ("Content-Location",),
         },
+        request_max_body_size=most_bytes,
         responses={
             201: ResponseSpec(
                 answer, description="The first revision, or the first after archival"
@@ -106,6 +108,7 @@ def document_router(
     ) -> Response[bytes]:
         """Compared with the newest revision only: equal content is that revision, other content
         is the next one. `If-None-Match: *` creates only; `If-Match` replaces a known version.
+        What was read or imported can be stored again, whatever its size.
         """
         stored = await documents.put(
             services, kind, required_name(name), data, precondition(request)

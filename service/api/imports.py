@@ -8,6 +8,7 @@ import msgspec
 from litestar import Request, Response
 from msgspec import Struct
 
+from service.app.document_kinds import MAX_LARGE_DOCUMENT_BYTES
 from service.app.documents import Change
 from service.app.idempotency import Answer, Record
 from service.app.imports import Imported
@@ -16,7 +17,7 @@ from service.web.idempotency import respond_once
 
 __all__ = ["MAX_IMPORT_BYTES", "respond_to_import"]
 
-MAX_IMPORT_BYTES = 16 * 2**20
+MAX_IMPORT_BYTES = MAX_LARGE_DOCUMENT_BYTES
 
 
 async def respond_to_import(

@@ -34,11 +34,18 @@ from service.formats.documents.topology import TopologyDocument
 
 __all__ = [
     "DOCUMENT_TYPES",
+    "MAX_LARGE_DOCUMENT_BYTES",
     "DocumentType",
     "Examined",
     "measurement_rows",
     "references_of",
 ]
+
+
+# As much as a file that is imported: what is made of one can be put back. Plans are not imported
+# in bulk.
+MAX_LARGE_DOCUMENT_BYTES = 16 * 2**20
+MAX_PLAN_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +62,15 @@ class Examined:
 class DocumentType:
     """One kind of document. `examine` raises `InvalidInput` with every fault.
 
-    `units` is the work of examining one, in operation-runs, beyond that of reading its bytes.
+    `units` is the work of examining one, in operation-runs, beyond that of reading its bytes;
+    `most_bytes` is what one may have in its stored form, and what a request with one may have.
     """
 
     kind: DocumentKind
     struct: type[Struct]
     examine: Callable[[Any], Examined]
     units: Callable[[Any], int] = lambda _: 0
+    most_bytes: int = MAX_LARGE_DOCUMENT_BYTES
 
 
 def _examine_topology(document: TopologyDocument) -> Examined:
@@ -171,7 +180,7 @@ DOCUMENT_TYPES = {
         ),
         DocumentType(DocumentKind.MODEL, ModelDocument, _examine_model),
         DocumentType(DocumentKind.PROFILE, ProfileDocument, _examine_profile),
-        DocumentType(DocumentKind.PLAN, PlanDocument, _examine_plan),
+        DocumentType(DocumentKind.PLAN, PlanDocument, _examine_plan, most_bytes=MAX_PLAN_BYTES),
     )
 }
 

@@ -5,7 +5,7 @@ revision of its name: equal content is that revision, other content is the next 
 comes back after a change is a revision of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,7 +22,7 @@ from service.app.errors import NotFound, PreconditionFailed
 from service.app.ports import DocumentKind, NewRevision, Revision, RevisionHeading, UnitOfWork
 from service.app.references import NamedReference, find_all, resolve_in_path, singular
 from service.app.services import Services
-from service.core.errors import Fault, InvalidInput, WorkBudgetExceeded
+from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.formats.documents.canonical import canonical_bytes, digest
 
 __all__ = [
@@ -124,6 +124,7 @@ def _check(document_type: DocumentType, document: Struct) -> Checked | _Refused:
     content, examined = b"", Examined({})
     try:
         content = canonical_bytes(document)
+        faults += _size_faults(document_type, len(content))
     except InvalidInput as error:
         faults += error.faults
     try:
@@ -136,6 +137,13 @@ def _check(document_type: DocumentType, document: Struct) -> Checked | _Refused:
         return _Refused(tuple(faults), references)
     name = digest(singular(document_type.kind), content)
     return Checked(document_type.kind, document, content, name, examined, references)
+
+
+def _size_faults(document_type: DocumentType, size_bytes: int) -> Iterator[Fault]:
+    """Whatever is stored can be read and stored again, also where an import made it."""
+    if size_bytes > document_type.most_bytes:
+        detail = f"the document has {size_bytes} bytes; it may have {document_type.most_bytes}"
+        yield Fault(FaultCode.OUT_OF_RANGE, (), detail)
 
 
 async def store(

@@ -8,7 +8,7 @@ again as long as it is kept.
 
 from collections.abc import Callable
 
-from service.app.apart import run_apart
+from service.app.apart import SMALL, run_apart
 from service.app.flows import FlowInquiry, devices_of
 from service.app.ports import Revision
 from service.app.services import Services
@@ -55,7 +55,8 @@ async def answered(
     Raises what they do, and `TooManyAtOnce` or `Overloaded` when it would only wait.
     """
     size = _size(expansion.cluster)
-    weight = await run_apart(size, weigh, expansion.cluster)
+    # A question about a small cluster may be a long one.
+    weight = await run_apart(max(size, SMALL + 1), weigh, expansion.cluster)
     seen = services.clusters.seen(revision)
     services.holder.hold_work(seen.units(weight, size))
     content = await services.executor.run(answer)

@@ -14,10 +14,14 @@ from typing import Any
 from service.core.errors import Fault, FaultCode, InvalidInput, LeftOut, Path
 from service.formats.pasted_text import MAX_FAULTS, MAX_LEFT_OUT, Findings, shown
 
-__all__ = ["JsonFile", "read_json"]
+__all__ = ["MAX_VALUES", "JsonFile", "read_json"]
 
 _SHOWN = 60
 _SPACE = compile_expression(r"[ \t\n\r]*")
+_ESCAPED_SURROGATE = compile_expression(rb"\\u[dD][89a-fA-F]")
+
+# As many as stand in a YAML file: a file of 16 MiB could hold eight million, half a gigabyte.
+MAX_VALUES = 1_000_000
 
 
 class JsonFile:
@@ -106,9 +110,13 @@ def read_json(content: bytes) -> JsonFile:
     """The value of a file.
 
     Raises `InvalidInput` for what is no JSON in UTF-8, NaN and infinities, a key that stands twice
-    in an object, half of a surrogate pair, and nesting deeper than Python's reader takes; with path
-    `("line", n)` where the line is known.
+    in an object, half of a surrogate pair, nesting deeper than Python's reader takes, and more
+    values than `MAX_VALUES`; with path `("line", n)` where the line is known.
     """
+    # Commas in texts count too, which no file comes near to.
+    values = sum(map(content.count, (b",", b"[", b"{")))
+    if values > MAX_VALUES:
+        raise _broken(None, f"the file holds {values} values; at most {MAX_VALUES} are read")
     twice: list[str] = []
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -124,7 +132,9 @@ def read_json(content: bytes) -> JsonFile:
     try:
         text = content.decode("utf-8-sig")
         root = json.loads(text, object_pairs_hook=pairs, parse_constant=constant)
-        json.dumps(root, ensure_ascii=False).encode()
+        if _ESCAPED_SURROGATE.search(content):
+            # Writing everything again is one step, in which no other thread runs.
+            json.dumps(root, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise _broken(None, "the file holds half of a surrogate pair (\\ud800)") from None
     except UnicodeDecodeError as error:

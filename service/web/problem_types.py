@@ -191,7 +191,8 @@ PAYLOAD_TOO_LARGE = ProblemType(
     "payload-too-large",
     413,
     "The body is too large",
-    "The body is larger than this route reads: 1 MiB, 4 MiB for a batch, 16 MiB for an import.",
+    "The body is larger than this route reads: 1 MiB, 4 MiB for a batch, 16 MiB for an import and "
+    "for a topology, a model or a profile.",
     "Send less, for example by writing a repeated block once.",
 )
 REQUEST_HEAD_TOO_LARGE = ProblemType(

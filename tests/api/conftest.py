@@ -17,6 +17,8 @@ from service.store.engine import create_engine
 from service.store.tables import Base
 from tests.api.clients import client_of
 from tests.api.held_kernels import Kernels
+from tests.plugins.databases import BACKENDS, empty_database
+from tests.plugins.services import Launcher, ServiceProcess
 
 Counts = dict[str, int]
 
@@ -75,3 +77,17 @@ def count_rows(database_url: str) -> Callable[[], Awaitable[Counts]]:
             await engine.dispose()
 
     return count
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def service(
+    request: pytest.FixtureRequest, launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServiceProcess]:
+    """A service on a fresh database, which it migrates itself."""
+    folder = tmp_path_factory.mktemp("hostile")
+    with empty_database(request, request.param, folder) as url:
+        running = ServiceProcess(launcher, url, folder)
+        running.start()
+        yield running
+        running.stop()
+        assert "Traceback" not in running.log()

@@ -163,6 +163,48 @@ async def test_a_larger_cluster_is_no_more_work_for_the_event_loop(
     assert (of_large - of_small).total() < 60, (of_large - of_small).most_common(5)
 
 
+def messages(count: int) -> dict[str, Any]:
+    ends = {"source": "host0/gpu0", "target": "host1/gpu0"}
+    return {"flows": [{**ends, "message_bytes": 1 + number} for number in range(count)]}
+
+
+def beside(count: int) -> dict[str, Any]:
+    pair = {"source": "host0/gpu0", "target": "host1/gpu0"}
+    return {**pair, "message_bytes": 1, "concurrent": [pair] * count}
+
+
+def link_list(links: int) -> list[tuple[str, tuple[str, bytes]]]:
+    """Devices at one switch, as ns-3 lists them."""
+    cables = "".join(f"{number} {links} 400Gbps 0.0005ms 0\n" for number in range(links))
+    return [("files", ("links.txt", f"{links + 1} 1 {links}\n{links}\n{cables}".encode()))]
+
+
+@pytest.mark.parametrize(
+    ("path", "small", "large"),
+    [
+        ("flows", {"json": messages(1)}, {"json": messages(1000)}),
+        ("paths", {"json": beside(0)}, {"json": beside(500)}),
+        ("imports", {"files": link_list(4)}, {"files": link_list(2000)}),
+    ],
+    ids=["flows", "paths", "imports"],
+)
+async def test_a_larger_question_about_a_cluster_is_no_more_work_for_the_event_loop(
+    client: httpx.AsyncClient, path: str, small: Any, large: Any
+) -> None:
+    assert (await client.put("/v1/topologies/mine", json=topology(2))).status_code == 201
+    at = f"/v1/topologies/{'other' if path == 'imports' else 'mine'}/{path}"
+    rounds: dict[bool, list[Counter[str]]] = {False: [], True: []}
+    for _ in range(3):
+        for is_large, asked in ((False, small), (True, large)):
+            with calls_counted() as counted:
+                answer = await client.post(at, **asked)
+            rounds[is_large].append(counted)
+            assert answer.status_code in {200, 201}, answer.text
+    of_small, of_large = (min(rounds[each], key=Counter.total) for each in (False, True))
+    grown = of_large - of_small
+    assert grown.total() < 60, grown.most_common(5)
+
+
 async def test_every_simulation_runs_on_a_thread_for_it(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

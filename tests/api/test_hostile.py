@@ -5,47 +5,32 @@ connections may do before there is a request is in tests/web/test_protocol.py.
 """
 
 import gzip
-import json
-import re
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import NamedTuple
 
 import pytest
 
-from tests.plugins.databases import BACKENDS, empty_database
-from tests.plugins.services import Launcher, ServiceProcess
+from tests.api.wire import (
+    JSON,
+    MEBIBYTE,
+    PATIENCE_SECONDS,
+    bomb,
+    case,
+    check_refusal,
+    field,
+    request,
+    send,
+)
+from tests.plugins.services import ServiceProcess
 
-# A refusal takes milliseconds; this is far more, for machines that do other things.
-PATIENCE_SECONDS = 30
 MAX_GROWTH_BYTES = 200 * 2**20
-MEBIBYTE = 2**20
 
 PLAN = b"/v1/plans/hostile"
 IMPORT = b"/v1/profiles/hostile/imports"
-JSON = b"Content-Type: application/json\r\n"
 GRAPH = (
     b"node1 -- Conv2d(3, 64) -- forward_compute_time=2.000, backward_compute_time=4.000, "
     b"activation_size=2048.0, parameter_size=400.000\n"
 )
-
-
-class Answer(NamedTuple):
-    """What came back."""
-
-    status: int
-    head: bytes
-    body: bytes
-
-
-def request(method: bytes, path: bytes, headers: bytes = b"", body: bytes = b"") -> bytes:
-    """A request as it goes over the wire, whatever is in it."""
-    head = b"%b %b HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%b" % (method, path, headers)
-    if body and b"ransfer-Encoding" not in headers:
-        head += b"Content-Length: %d\r\n" % len(body)
-    return head + b"\r\n" + body
 
 
 def put(body: bytes, headers: bytes = JSON) -> bytes:
@@ -64,11 +49,6 @@ def chunked(*chunks: bytes) -> bytes:
     return put(parts + b"0\r\n\r\n", JSON + b"Transfer-Encoding: chunked\r\n")
 
 
-def field(name: bytes, content: bytes, more: bytes = b"") -> bytes:
-    disposition = b'Content-Disposition: form-data; name="%b"' % name
-    return b"--X\r\n%b%b\r\n\r\n%b\r\n" % (disposition, more, content)
-
-
 def file(content: bytes = GRAPH, more: bytes = b"") -> bytes:
     return field(b"file", content, b'; filename="graph.txt"' + more)
 
@@ -84,18 +64,6 @@ def form(*parts: bytes, headers: bytes = b"; boundary=X", end: bytes = b"--X--\r
 def in_charset(charset: bytes, content: bytes) -> bytes:
     more = b"\r\nContent-Type: text/plain; charset=" + charset
     return form(file(), MICROBATCH, field(b"device", content, more))
-
-
-def bomb() -> bytes:
-    """XML whose last entity stands for 10 ** 20 letters."""
-    entities = b"".join(
-        b'<!ENTITY e%d "%b">' % (level + 1, b"&e%d;" % level * 10) for level in range(19)
-    )
-    return b'<?xml version="1.0"?><!DOCTYPE x [<!ENTITY e0 "a">%b]><x>&e19;</x>' % entities
-
-
-def case(name: str, sent: bytes, status: int, pointer: str | None = None) -> object:
-    return pytest.param(sent, status, pointer, id=name)
 
 
 HOSTILE = [
@@ -273,49 +241,11 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
-def service(
-    request: pytest.FixtureRequest, launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServiceProcess]:
-    """A service on a fresh database, which it migrates itself."""
-    folder = tmp_path_factory.mktemp("hostile")
-    with empty_database(request, request.param, folder) as url:
-        running = ServiceProcess(launcher, url, folder)
-        running.start()
-        yield running
-        running.stop()
-        assert "Traceback" not in running.log()
-
-
-def send(service: ServiceProcess, sent: bytes) -> Answer:
-    """What the service answers, also to a request that it does not read to its end."""
-    received = b""
-    with socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE_SECONDS) as wire:
-        with suppress(ConnectionError):  # it has answered already
-            wire.sendall(sent)
-        with suppress(ConnectionError):  # what it did not read
-            while part := wire.recv(2**16):
-                received += part
-    head, _, body = received.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 "), f"no answer: {received[:100]!r}"
-    return Answer(int(head[9:12]), head, body)
-
-
 @pytest.mark.parametrize(("sent", "status", "pointer"), HOSTILE)
 def test_a_hostile_request_is_refused(
     service: ServiceProcess, sent: bytes, status: int, pointer: str | None
 ) -> None:
-    answer = send(service, sent)
-    assert answer.status == status, answer.body[:500]
-    # A refusal does not send the hostile body back; `instance` has the path, which a head bounds.
-    assert len(answer.body) < 70_000
-    assert b"content-type: application/problem+json" in answer.head.lower()
-    problem = json.loads(answer.body)
-    assert problem["status"] == status
-    assert re.fullmatch(r"/problems/[a-z-]+", problem["type"])
-    assert len(answer.body) < 100_000
-    if pointer is not None:
-        assert pointer in {error["pointer"] for error in problem["errors"]}
+    check_refusal(send(service, sent), status, pointer)
     assert send(service, request(b"GET", b"/v1/plans")).body == b'{"items":[]}'
 
 

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from service.core.errors import FaultCode, Path
+from service.formats import pasted_json
 from service.formats.pasted_json import read_json
 from service.formats.pasted_text import MAX_FAULTS, MAX_LEFT_OUT
 from tests.core.refusals import refusal_text, refusals
@@ -86,6 +87,19 @@ def test_lines_are_found_whatever_the_layout() -> None:
 def test_what_is_no_json_is_refused(content: bytes, path: Path, words: str) -> None:
     assert refusals(lambda: read_json(content)) == [(FaultCode.UNREADABLE, path)]
     assert words in refusal_text(lambda: read_json(content))
+
+
+def test_a_pair_of_escapes_is_one_character() -> None:
+    assert read_json(b'["\\ud83d\\ude00"]').root == ["\U0001f600"]
+
+
+@pytest.mark.parametrize("item", [b"0", b"[]", b"{}"])
+def test_only_so_many_values_are_read(monkeypatch: pytest.MonkeyPatch, item: bytes) -> None:
+    """They are counted before any is made, since each takes more memory than its text."""
+    monkeypatch.setattr(pasted_json, "MAX_VALUES", 10)
+    assert len(read_json(b"[%b]" % b",".join([item] * 5)).root) == 5
+    text = refusal_text(lambda: read_json(b"[%b]" % b",".join([item] * 12)))
+    assert "at most 10 are read" in text
 
 
 def test_numbers_are_held_to_their_range() -> None:
