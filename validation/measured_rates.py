@@ -11,7 +11,7 @@ from service.core.topology.cluster import Cluster, LinkKind
 from service.core.topology.expand import expand
 from service.core.topology.flows.demands import CollectiveKind
 from service.core.topology.spec import ClusterSpec, FabricSpec, HostSpec, LeafSpine, RailOptimised
-from validation.small_clusters import cluster_of, nvswitch_hosts
+from validation.small_clusters import cluster_of, nvswitch_hosts, shared_nic_hosts
 
 __all__ = ["BOTH_WAYS", "EXEMPT", "MEASURED", "SEND", "Exempt", "Measured"]
 
@@ -76,19 +76,6 @@ def switched(
     return lambda: nvswitch_hosts(hosts, gpus, nvlink, nic)
 
 
-def four_nics() -> Cluster:
-    """Three hosts of eight A100 whose four NICs of 200 Gb/s each serve two."""
-    devices, joined, kinds = [], [], {}
-    for host in range(3):
-        for place in range(8):
-            device, port = f"h{host}/gpu{place}", f"h{host}/nic{place // 2}"
-            devices.append(device)
-            joined += [(device, f"h{host}/nvs", 300e9), (device, port, 31.5e9)]
-            kinds[frozenset((device, port))] = LinkKind.PCIE
-        joined += [(f"h{host}/nic{place}", "switch", 25e9) for place in range(4)]
-    return cluster_of(devices, joined, kinds=kinds)
-
-
 def two_nics(*, first_is_near: bool) -> Callable[[], Cluster]:
     """Two hosts with a GPU and two NICs of 400 Gb/s: over the CPU, or the first on its switch."""
     joined: list[tuple[str, str, float]] = []
@@ -137,7 +124,9 @@ MEASURED = (
     ),
     Measured("8 MI300X", lambda: mi300x(8), ALL_REDUCE, 312.9, "stas00"),
     Measured("a 400 Gb/s NIC", switched(2, 1, 450e9, 50e9), SEND, 49, "nccl-tests#267, #290, #319"),
-    Measured("3 x 8 A100, 4 HDR", four_nics, ALL_REDUCE, 96, "nccl-tests#119, #152"),
+    Measured(
+        "3 x 8 A100, 4 HDR", lambda: shared_nic_hosts(3), ALL_REDUCE, 96, "nccl-tests#119, #152"
+    ),
     Measured(
         *("8 x 8 H100, SHARP", EIGHT_H100, ALL_REDUCE, 387, "coreweave/nccl-tests"),
         in_network_reduction=True,

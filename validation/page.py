@@ -18,10 +18,11 @@ _NO_ERROR = 5e-10
 _OPENING = """
 # Validation
 
-Published values beside ours. Ours are computed by the functions that answer requests, from the
-inputs that each section names, and none is written down by hand. `python tools/generate.py` makes
-the page, and a test holds every row to what its section says. Rows with a number in brackets are
-exempt, for the reason of that number below their table. An error is (ours - published) / published.
+Published values beside ours. Ours are computed from the inputs that each section names, by the
+functions that answer requests unless the section says otherwise; none is written down by hand.
+`python tools/generate.py` makes the page, and a test holds every row to what its section says. Rows
+with a number in brackets are exempt, for the reason of that number below their table. An error is
+(ours - published) / published.
 
 Sections marked † need files that others published and that are no part of this repository: their
 rows stand in `validation/kept.json` as they last were computed. `python -m validation --files

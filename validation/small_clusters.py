@@ -11,6 +11,7 @@ __all__ = [
     "dgx_1_nvlinks",
     "nvswitch_hosts",
     "ring",
+    "shared_nic_hosts",
     "torus",
     "two_dgx_2",
     "with_rates",
@@ -113,3 +114,18 @@ def two_dgx_2() -> Cluster:
             joined.append((f"h{host}/nvs", f"h{host}/nic{place}", 12.5e9))
             joined.append((f"h{host}/nic{place}", "switch", 12.5e9))
     return cluster_of(devices, joined)
+
+
+def shared_nic_hosts(hosts: int) -> Cluster:
+    """Hosts of eight A100 whose four NICs of 200 Gb/s each serve two; all meet in one switch."""
+    devices, joined, kinds = [], [], {}
+    for host in (f"h{number}" for number in range(hosts)):
+        for place in range(8):
+            device, port = f"{host}/gpu{place}", f"{host}/nic{place // 2}"
+            devices.append(device)
+            joined += [(device, f"{host}/nvs", 300 * GB), (device, port, 31.5 * GB)]
+            kinds[frozenset((device, port))] = LinkKind.PCIE
+        for port in (f"{host}/nic{place}" for place in range(4)):
+            joined.append((port, "switch", 25 * GB))
+            kinds[frozenset((port, "switch"))] = LinkKind.NETWORK
+    return cluster_of(devices, joined, kinds=kinds)

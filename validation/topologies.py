@@ -79,20 +79,22 @@ def bus_factor(kind: str, count: int) -> float:
 
 def _all_to_all() -> Iterator[Row]:
     for what, cluster, rate in (
-        ("DGX-1, NVLinks of 25 alone", dgx_1_nvlinks(), "9.375"),
-        ("8 H100, NVSwitch of 450, no NICs", nvswitch_hosts(1, 8, 450e9), "64.2857"),
-        ("8 H100, and over NICs of 50", nvswitch_hosts(1, 8, 450e9, 50e9), "71.43"),
-        ("2 x 8 H100, one switch", nvswitch_hosts(2, 8, 450e9, 50e9), "6.25"),
+        ("SCCL: DGX-1, NVLinks of 25 alone", dgx_1_nvlinks(), "9.375"),
+        ("by hand: 8 H100, NVSwitch of 450, no NICs", nvswitch_hosts(1, 8, 450e9), "64.2857"),
+        ("by hand: 8 H100, and over NICs of 50", nvswitch_hosts(1, 8, 450e9, 50e9), "71.43"),
+        ("by hand: 2 x 8 H100, one switch", nvswitch_hosts(2, 8, 450e9, 50e9), "6.25"),
         (
-            "2 x 8 H100, a rail for each place",
+            "by hand: 2 x 8 H100, a rail for each place",
             nvswitch_hosts(2, 8, 450e9, 50e9, rails=True),
             "6.25",
         ),
     ):
         yield Row(what, rate, all_to_all_rate(cluster) / GB)
     for count, rate in ((4, "0.5"), (8, "0.125"), (16, "0.03125")):
-        yield Row(f"ring of {count}, links of 1", rate, all_to_all_rate(ring(count, GB)) / GB)
-    yield Row("torus of 4 x 4, links of 1", "0.125", all_to_all_rate(torus(4, 4, GB)) / GB)
+        yield Row(
+            f"by hand: ring of {count}, links of 1", rate, all_to_all_rate(ring(count, GB)) / GB
+        )
+    yield Row("by hand: torus of 4 x 4, links of 1", "0.125", all_to_all_rate(torus(4, 4, GB)) / GB)
 
 
 def _all_gather() -> Iterator[Row]:

@@ -1,18 +1,16 @@
-"""Every published file of costs that is at hand: read with its true counts, or refused for why."""
+"""Every published file of costs that is at hand: read with its true counts, or refused for why.
 
-import json
+What their plans cost stands in `validation`.
+"""
+
 from pathlib import Path
 from typing import Any
 
 import pytest
-from networkx import DiGraph, selfloop_edges, topological_sort
 
 from service.app.file_formats import choose_format, read_file
 from service.app.profile_formats import PROFILE_FORMATS
 from service.core.errors import InvalidInput
-from service.core.plans.loads import LoadRule
-from service.core.plans.plan import Degrees, Partition, Plan, Schedule, SkipRouting, Workload
-from service.core.plans.resolve import resolve
 from service.formats.documents import model as models
 from service.formats.documents import profile as profiles
 from service.formats.profile_look_alikes import PROFILE_LOOK_ALIKES
@@ -160,88 +158,3 @@ def test_it_is_read_with_its_true_counts(
 def test_it_is_refused_for_the_true_reason(name: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         read(name)
-
-
-def split_of(name: str) -> dict[int, int]:
-    """The device of each node in a published optimal split; the CPU is -1."""
-    path = PROFILES / "dnn-partitioning" / "optimal-splits" / f"{name.replace('/', '_')}.json"
-    split = json.loads(path.read_bytes())
-    devices = [(-1, split["cpus"][0]["nodes"])]
-    devices += [(place, each["nodes"]) for place, each in enumerate(split["fpgas"])]
-    return {node: place for place, nodes in devices for node in nodes}
-
-
-def placed(name: str, reading: ProfileReading) -> dict[str, int]:
-    """The device of each layer in the published split: no layer is cut."""
-    assert reading.model is not None
-    graph = json.loads((PROFILES / PLACED / f"{name}.json").read_bytes())
-    ids = {node["name"]: node["id"] for node in graph["nodes"]}
-    device = split_of(name)
-    of_layer = {}
-    for layer in reading.model.layers:
-        assert isinstance(layer.description, str)
-        on = {device[ids[title]] for title in layer.description.split(", ")}
-        assert len(on) == 1, layer.name
-        of_layer[layer.name] = on.pop()
-    return of_layer
-
-
-def loads_of(name: str, routing: SkipRouting) -> dict[int, float]:
-    """Milliseconds of each device of a published split, priced as a plan of an imported graph."""
-    _, reading = read(f"{PLACED}/{name}.json")
-    assert reading.model is not None
-    of_layer = placed(name, reading)
-    model = models.to_core(reading.model)
-    ways = DiGraph(
-        (of_layer[model.layers[producer].name], of_layer[model.layers[consumer].name])
-        for producer, consumers in zip(model.producers, model.consumers, strict=True)
-        if producer is not None
-        for consumer in consumers
-    )
-    ways.remove_edges_from(list(selfloop_edges(ways)))
-    devices = list(topological_sort(ways))
-    plan = Plan(
-        degrees=Degrees(pipeline=len(devices)),
-        workload=Workload(microbatches=1, microbatch_size=1),
-        schedule=Schedule("1f1b" if "training" in name else "forward_only"),
-        model="imported",
-        profile="imported",
-        partition=Partition(
-            stages=tuple(
-                tuple(layer for layer, on in of_layer.items() if on == device) for device in devices
-            ),
-            skip_routing=routing,
-            load_rule=LoadRule.DNN_PARTITIONING,
-        ),
-    )
-    resolved = resolve(plan, model=model, profile=profiles.to_core(reading.profile))
-    assert resolved.loads is not None
-    return {devices[load.rank]: load.picoseconds / 1e9 for load in resolved.loads}
-
-
-@pytest.mark.parametrize(
-    ("name", "optimum"),
-    [
-        ("LayerGraphs/bert24_inference", 17.7899),
-        ("LayerGraphs/bert24_training", 41.7458),
-        ("LayerGraphs/resnet50_inference", 33.7747),
-        ("LayerGraphs/gnmt_inference", 32.9107),
-        ("OperatorGraphs/bert_l-3_inference", 27.9186),
-        ("OperatorGraphs/bert_l-3_training", 65.3031),
-    ],
-)
-def test_published_optimal_splits_have_their_loads(name: str, optimum: float) -> None:
-    """Of what stands on the CPU the file's own time is no time of an accelerator."""
-    loads = loads_of(name, SkipRouting.DIRECT)
-    path = PROFILES / "dnn-partitioning" / "optimal-splits" / f"{name.replace('/', '_')}.json"
-    for place, each in enumerate(json.loads(path.read_bytes())["fpgas"]):
-        assert loads[place] == pytest.approx(each["load"], rel=1e-9)
-    assert round(max(loads.values()), 4) == optimum
-
-
-@pytest.mark.parametrize(
-    ("name", "largest"),
-    [("OperatorGraphs/bert_l-3_inference", 35.121), ("OperatorGraphs/bert_l-3_training", 79.529)],
-)
-def test_relayed_through_the_stages_between_they_cost_more(name: str, largest: float) -> None:
-    assert round(max(loads_of(name, SkipRouting.RELAY).values()), 3) == largest
