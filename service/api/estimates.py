@@ -32,6 +32,7 @@ from service.core.estimates.estimate import (
     other_microbatch_counts,
     plan_live_activations,
 )
+from service.core.estimates.iteration import still_left_out
 from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.selection import Selection
 from service.core.schedules.slack import measure_slack
@@ -101,6 +102,7 @@ def render_estimate(
         names_plan=False,
         also_assumed=estimate.assumptions,
         also_left_out=estimate.not_represented,
+        left_out=still_left_out(estimate.iteration_parts, priced.not_represented),
     )
     return msgspec.json.encode(content)
 

@@ -246,6 +246,7 @@ async def _report(services: "Services", question: "PlanQuestion", title: str) ->
 
 def _tables(priced: "Priced", title: str) -> str:
     from service.core.estimates.estimate import estimate_plan
+    from service.core.estimates.iteration import still_left_out
     from service.formats.estimate_report import estimate_report
 
     result = estimate_plan(priced.simulated)
@@ -256,7 +257,10 @@ def _tables(priced: "Priced", title: str) -> str:
         f"{len(priced.resolved.stages)} stages, {plan.workload.microbatches} microbatches, "
         f"{plan.degrees.world_size} ranks"
     )
-    left_out = (*priced.not_represented, *result.not_represented)
+    left_out = (
+        *still_left_out(result.iteration_parts, priced.not_represented),
+        *result.not_represented,
+    )
     assumed = (*priced.assumptions, *result.assumptions)
     return estimate_report(result, heading, assumed, left_out)
 

@@ -216,9 +216,21 @@ def _iteration(estimate: Estimate) -> Table:
     table = _table("\nIteration", "", "", "", left=3)
     table.columns[2].no_wrap = False  # notes give way, numbers do not
     predicted = f"{bubble.idle_fraction:.2%} idle"
-    iteration = estimate.iteration
+    iteration, parts = estimate.iteration, estimate.iteration_parts
     if iteration == bubble.makespan:
         table.add_row("prediction", readable_time(bubble.makespan), predicted)
+    elif iteration is not None and parts.ranks:
+        last = max(parts.ranks, key=lambda one: one.end)
+        table.add_row("prediction", readable_time(iteration), f"rank {last.rank} is done last")
+        table.add_row("  its last operation", readable_time(last.last_operation), "")
+        for name, seconds in (
+            ("gradient reduction, exposed", last.exposed_reduction),
+            ("optimizer step", last.step),
+            ("gather of weights, exposed", last.exposed_gather),
+        ):
+            if seconds:
+                table.add_row(f"  {name}", readable_time(seconds), "")
+        table.add_row("schedule alone", readable_time(bubble.makespan), predicted)
     elif iteration is None:
         table.add_row("prediction", "unknown", "never drained, and no steady pace was found")
         table.add_row("from empty to drained", readable_time(bubble.makespan), predicted)

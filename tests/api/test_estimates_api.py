@@ -76,6 +76,53 @@ async def test_the_answer_holds_every_term(client: httpx.AsyncClient) -> None:
     assert {stage["provenance"] for stage in answer["cadence"]["stages"]} == {"measured"}
 
 
+async def test_what_follows_the_schedule_is_told_rank_by_rank(client: httpx.AsyncClient) -> None:
+    """Two replicas on two hosts: 2 GB of gradients over NICs of 50 GB/s, 14 GB of a step."""
+    await store_documents(client)
+    stage = {"forward_seconds": 1, "backward_seconds": 2, "parameter_count": 1_000_000_000}
+    plan = {
+        "topology": "two-hosts",
+        "costs": {"stages": [stage, stage]},
+        "workload": {"microbatches": 2},
+        "parallelism": {"data": 2},
+        "placement": {
+            "order": ["pipeline", "data"],
+            "devices": ["host0/gpu[0-1]", "host1/gpu[0-1]"],
+        },
+        "schedule": {"kind": "1f1b"},
+        "training": {"optimizer": "sgd", "weight_dtype": "bf16", "master_dtype": "none"},
+    }
+    answer = (await estimate(client, plan=plan)).json()
+    terms = answer["iteration"]
+    assert terms["seconds"] == answer["iteration_seconds"]
+    assert terms["schedule_seconds"] == answer["bubble"]["makespan_seconds"] == 9
+    assert terms["last_rank"] == 0
+    first = terms["ranks"][0]
+    whole = sum(
+        first[name]
+        for name in (
+            "last_operation_seconds",
+            "exposed_reduction_seconds",
+            "optimizer_step_seconds",
+        )
+    )
+    assert first["end_seconds"] == pytest.approx(whole)
+    assert first["end_seconds"] == answer["iteration_seconds"]
+    reduced = terms["gradient_reductions"][0]
+    assert reduced["groups"] == [[0, 2]]
+    # Any algorithm may use all NICs of the host; the ring keeps to the two of its path.
+    collective = reduced["reduction"]
+    assert collective["message_bytes"] == 2 * 10**9
+    assert collective["lower_bound_seconds"] <= collective["alone_seconds"]
+    assert collective["alone_seconds"] == pytest.approx(2e9 / 50e9, rel=0.3)
+    # Gradient, weight there and back: 6 bytes of each parameter at 3.35 TB/s.
+    assert first["optimizer_step_seconds"] == pytest.approx(6e9 / 3.35e12)
+    codes = {statement["code"] for statement in answer["not_represented"]}
+    assert not codes & {"data_parallel_reduction", "optimizer_step", "training"}
+    for bound in answer["lower_bounds"]:
+        assert bound["seconds"] <= answer["iteration_seconds"]
+
+
 async def test_an_asserted_time_gets_a_verdict(client: httpx.AsyncClient) -> None:
     for asserted, verdict in (
         (0.3, "below_lower_bound"),

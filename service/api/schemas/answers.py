@@ -152,10 +152,12 @@ def answer(
     names_plan: bool = True,
     also_assumed: Sequence[Statement] = (),
     also_left_out: Sequence[Statement] = (),
+    left_out: Sequence[Statement] | None = None,
 ) -> msgspec.Struct:
     """The terms with the context of the priced plan, as the answer's type.
 
-    `also_assumed` adds to the assumptions, `also_left_out` to what is not represented. `names_plan`
+    `also_assumed` adds to the assumptions, `also_left_out` to what is not represented;
+    `left_out` stands in place of what the plan itself leaves out. `names_plan`
     says whether a stored plan is named among the pins: an estimate depends on the content of its
     plan alone, whatever name it was asked for by.
     """
@@ -168,7 +170,9 @@ def answer(
         placement=[_placed(placed) for placed in resolved.placement],
         assumptions=statements((*priced.assumptions, *also_assumed)),
         represented=statements(priced.represented),
-        not_represented=statements((*priced.not_represented, *also_left_out)),
+        not_represented=statements(
+            (*(priced.not_represented if left_out is None else left_out), *also_left_out)
+        ),
     )
     fields = {name: getattr(terms, name) for name in terms.__struct_fields__}
     fields |= {name: getattr(context, name) for name in context.__struct_fields__}

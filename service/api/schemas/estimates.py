@@ -11,13 +11,14 @@ from service.api.schemas.boundary_transfers import BoundaryTransfers, boundary_t
 from service.api.schemas.bubble import Bubble, bubble_terms
 from service.api.schemas.cadence import Cadence, cadence_terms
 from service.api.schemas.critical_path import CriticalPath, critical_path_terms
+from service.api.schemas.iteration import IterationTerms, iteration_terms
 from service.api.schemas.live_activations import LiveActivations, live_activations_terms
 from service.api.schemas.sensitivities import Sensitivity, sensitivity_terms
 from service.api.schemas.slack import Slack, slack_terms
 from service.api.schemas.weight_versions import WeightVersions, weight_versions_terms
 from service.core.estimates.bounds import IterationBound
 from service.core.estimates.estimate import Estimate
-from service.core.estimates.iteration import throughput
+from service.core.estimates.iteration import schedule_picoseconds, throughput
 from service.core.schedules.effects import MicrobatchEffect
 from service.core.units import exact_seconds, to_seconds
 from service.formats.documents.plan import PlanDocument
@@ -95,9 +96,10 @@ class EstimateTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     iteration_seconds: Annotated[
         Annotated[float, Meta(ge=0)] | Unset,
         Meta(
-            description="Prediction: the makespan of the simulated schedule; where the pipeline is "
-            "never drained, its microbatches times the pace of the steady state, and absent where "
-            "no such pace was found.",
+            description="Prediction: until the last rank has run its last operation, reduced its "
+            "gradients and stepped, as far as these are known; where the pipeline is never "
+            "drained, its microbatches times the pace of the steady state, and absent where no "
+            "such pace was found.",
         ),
     ] = msgspec.UNSET
     samples_per_second: Annotated[
@@ -110,6 +112,7 @@ class EstimateTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
         Verdict | Unset, Meta(description="Absent when the request asserts nothing.")
     ] = msgspec.UNSET
     lower_bounds: list[LowerBoundOut]
+    iteration: IterationTerms
     cadence: Cadence
     bubble: Bubble
     boundary_transfers: BoundaryTransfers
@@ -141,6 +144,7 @@ def estimate_terms(
 ) -> EstimateTerms:
     """The wire form of an estimate."""
     simulated, timeline = estimate.simulated, estimate.simulated.timeline
+    schedule = schedule_picoseconds(simulated, estimate.cadence)
     samples, tokens = throughput(simulated, estimate.iteration)
     counts = estimate.other_microbatch_counts
     return EstimateTerms(
@@ -155,6 +159,11 @@ def estimate_terms(
         if asserted_iteration_seconds is None
         else _verdict(asserted_iteration_seconds, estimate),
         lower_bounds=[_bound(bound, estimate.iteration) for bound in estimate.lower_bounds],
+        iteration=iteration_terms(
+            estimate.iteration_parts,
+            None if schedule is None else exact_seconds(schedule),
+            simulated.resolved.tied_copies,
+        ),
         cadence=cadence_terms(simulated, estimate.cadence),
         bubble=bubble_terms(estimate.bubble),
         boundary_transfers=boundary_transfers_terms(simulated, estimate.transfers),

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.errors import InvalidInput
-from service.core.estimates.iteration import is_drained
+from service.core.estimates.drained import is_drained
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.build import with_edges

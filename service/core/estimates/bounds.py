@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from service.core.amounts import Amount
-from service.core.estimates.iteration import is_drained
+from service.core.estimates.drained import is_drained
 from service.core.estimates.links import link_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.plan import TransferOrigin

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from service.core.estimates.bounds import cadence_link_bound
-from service.core.estimates.iteration import is_drained
+from service.core.estimates.drained import is_drained
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans import statements
 from service.core.plans.plan import Statement

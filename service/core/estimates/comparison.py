@@ -16,7 +16,7 @@ from service.core.estimates.differences import (
     stage_differences,
 )
 from service.core.estimates.estimate import memory_assumptions, plan_live_activations
-from service.core.estimates.iteration import iteration_picoseconds
+from service.core.estimates.iteration import schedule_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.estimates.work import BATCH_WORK_BUDGET, Work, work_of
@@ -73,7 +73,7 @@ def compared_terms(simulated: SimulatedPlan) -> ComparedTerms:
     return ComparedTerms(
         simulated=simulated,
         cadence=cadence,
-        iteration=iteration_picoseconds(simulated, cadence),
+        iteration=schedule_picoseconds(simulated, cadence),
         transfers=transfer_exposure(simulated.timeline),
         live=live,
         assumptions=memory_assumptions(simulated.resolved, live),

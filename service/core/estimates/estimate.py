@@ -12,7 +12,9 @@ from service.core.estimates.bounds import (
     plan_link_loads,
 )
 from service.core.estimates.cadence import cadence_left_out, plan_cadence
-from service.core.estimates.iteration import is_drained, iteration_picoseconds
+from service.core.estimates.drained import is_drained
+from service.core.estimates.iteration import Iteration, plan_iteration
+from service.core.estimates.iteration_bounds import bounds_beyond_schedule
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.memory.live import LiveActivations, live_activations
@@ -47,15 +49,14 @@ OtherCounts = tuple[tuple[MicrobatchEffect, ...] | None, tuple[Statement, ...]]
 class Estimate:
     """All terms of one plan.
 
-    `iteration` is in picoseconds, None where the pipeline is never drained and no steady pace was
-    found. `weight_versions` is None where all microbatches of an iteration
+    `weight_versions` is None where all microbatches of an iteration
     meet the same weights. `sensitivity` is None in link mode. `other_microbatch_counts` is None
     where the count fixes the size, where microbatches differ, and where the pipeline is never
     drained. `assumptions` are those that follow from the terms, beside those of the resolved plan.
     """
 
     simulated: SimulatedPlan
-    iteration: Fraction | None
+    iteration_parts: Iteration
     weight_versions: tuple[RankVersions, ...] | None
     cadence: Cadence
     bubble: Bubble
@@ -68,6 +69,14 @@ class Estimate:
     other_microbatch_counts: tuple[MicrobatchEffect, ...] | None
     assumptions: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]
+
+    @property
+    def iteration(self) -> Fraction | None:
+        """The predicted time of one iteration in picoseconds.
+
+        None where the pipeline is never drained and no steady pace was found.
+        """
+        return self.iteration_parts.picoseconds
 
 
 def estimate_plan(simulated: SimulatedPlan) -> Estimate:
@@ -110,6 +119,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     # Every rank pair is in it, so it is the dearest term of a plan on many ranks.
     loads = plan_link_loads(simulated)
     cadence = plan_cadence(simulated, loads)
+    iteration = plan_iteration(simulated, cadence)
     queues = timeline.mode is TransferMode.LINK
     path = find_critical_path(timeline)
     effects, counts_left_out = counts
@@ -117,18 +127,21 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     update = plan_family(resolved.plan).update
     return Estimate(
         simulated=simulated,
-        iteration=iteration_picoseconds(simulated, cadence),
+        iteration_parts=iteration,
         weight_versions=None if update is None else weight_versions(timeline.program, update),
         cadence=cadence,
         bubble=measure_bubble(timeline),
         transfers=transfer_exposure(timeline),
         live=live,
-        lower_bounds=iteration_lower_bounds(simulated, loads),
+        lower_bounds=(
+            *iteration_lower_bounds(simulated, loads),
+            *bounds_beyond_schedule(simulated, iteration),
+        ),
         critical_path=path,
         slack=measure_slack(timeline),
         sensitivity=None if queues else measure_sensitivity(timeline, path),
         other_microbatch_counts=effects,
-        assumptions=memory_assumptions(resolved, live),
+        assumptions=(*iteration.assumptions, *memory_assumptions(resolved, live)),
         not_represented=(
             *cadence_left_out(simulated, cadence),
             statements.SENSITIVITY if queues else statements.PATH_LINKS,

@@ -1,22 +1,259 @@
-"""What one iteration takes: a run from empty to drained, or a part of one that never ends."""
+"""What one iteration takes: the schedule, and what follows it on each rank.
 
+A rank is done when it has run its last operation, its gradients are reduced, its optimizer has
+stepped and, where the optimizer's state is sharded, its weights are gathered again. The iteration
+is done when its last rank is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
+from service.core.estimates.drained import is_drained
+from service.core.estimates.optimizer_step import OptimizerStep, optimizer_steps
+from service.core.estimates.reduction.parts import held_weights
+from service.core.estimates.reduction.planned import (
+    PlannedPart,
+    PlannedReductions,
+    planned_reductions,
+)
+from service.core.estimates.reduction.pricing import Step
+from service.core.estimates.reduction.sharing import Span
+from service.core.estimates.reduction.timing import exchange_copies, run_after, run_beside
 from service.core.estimates.simulation import SimulatedPlan
-from service.core.plans.schedule import plan_family
+from service.core.plans import iteration_statements as said
+from service.core.plans.plan import Statement
+from service.core.plans.schedule import has_backward
 from service.core.schedules.cadence import Cadence
 from service.core.units import PICOSECONDS_PER_SECOND
 
-__all__ = ["is_drained", "iteration_picoseconds", "throughput"]
+__all__ = [
+    "Iteration",
+    "PartReduction",
+    "RankIteration",
+    "plan_iteration",
+    "schedule_picoseconds",
+    "still_left_out",
+    "throughput",
+]
 
 
-def is_drained(simulated: SimulatedPlan) -> bool:
-    """Whether the pipeline is empty between iterations, as all but asynchronous schedules do."""
-    return plan_family(simulated.resolved.plan).update is None
+@dataclass(frozen=True, slots=True, eq=False)
+class PartReduction:
+    """The collectives of the weights of one kind of a stage; spans are on the timeline.
+
+    None where the pipeline is never drained, and where there is no all-gather.
+    """
+
+    planned: PlannedPart
+    buckets: int
+    span: Span | None
+    gather: Span | None
 
 
-def iteration_picoseconds(simulated: SimulatedPlan, cadence: Cadence) -> Fraction | None:
-    """The predicted time of one iteration, exact; None where nobody knows it.
+@dataclass(frozen=True, slots=True)
+class RankIteration:
+    """When one pipeline rank is done, in picoseconds from the start; `step` None if unknown.
+
+    What is exposed of a reduction is its part after the last operation, and of a gather its part
+    after the step.
+    """
+
+    rank: int
+    last_operation: int
+    reduction: Span | None
+    exposed_reduction: int
+    step: int | None
+    gather: Span | None
+    exposed_gather: int
+
+    @property
+    def end(self) -> int:
+        """The sum of all that follows one another."""
+        return self.last_operation + self.exposed_reduction + (self.step or 0) + self.exposed_gather
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iteration:
+    """The predicted time of one iteration, exact, and where it comes from.
+
+    `picoseconds` is None where the pipeline is never drained and no steady pace was found; there
+    `ranks` is empty. `steps` is None where the optimizer's step is unknown. `exchanges` has the
+    span of each of the plan's `tied_copies`, None where it is not known or nothing is exchanged.
+    """
+
+    picoseconds: Fraction | None
+    planned: PlannedReductions
+    reductions: tuple[PartReduction, ...]
+    exchanges: tuple[Span | None, ...]
+    steps: tuple[OptimizerStep, ...] | None
+    ranks: tuple[RankIteration, ...]
+    assumptions: tuple[Statement, ...]
+    not_represented: tuple[Statement, ...]
+
+    @property
+    def last_rank(self) -> int | None:
+        """The first of the ranks that are done last; None without any."""
+        return max(self.ranks, key=lambda one: one.end).rank if self.ranks else None
+
+
+def plan_iteration(simulated: SimulatedPlan, cadence: Cadence) -> Iteration:
+    """The iteration of a simulated plan.
+
+    Raises `WorkBudgetExceeded` for reductions in more parts than are followed.
+    """
+    resolved = simulated.resolved
+    held = held_weights(resolved)
+    planned = planned_reductions(resolved, held)
+    steps = optimizer_steps(resolved, held) if has_backward(resolved.plan) else None
+    assumptions, left_out = _said(simulated, planned, steps)
+    if not is_drained(simulated):
+        return Iteration(
+            schedule_picoseconds(simulated, cadence),
+            planned,
+            tuple(PartReduction(part, 1, None, None) for part in planned.parts),
+            (None,) * len(resolved.tied_copies),
+            steps,
+            (),
+            assumptions,
+            left_out,
+        )
+    reductions, exchanges, ranks = _on_timeline(simulated, planned, steps)
+    return Iteration(
+        Fraction(max(rank.end for rank in ranks)),
+        planned,
+        reductions,
+        exchanges,
+        steps,
+        ranks,
+        assumptions,
+        left_out,
+    )
+
+
+def _on_timeline(
+    simulated: SimulatedPlan, planned: PlannedReductions, steps: Sequence[OptimizerStep] | None
+) -> tuple[tuple[PartReduction, ...], tuple[Span | None, ...], tuple[RankIteration, ...]]:
+    timeline = simulated.timeline
+    asked = planned.reduction
+    tasks = [(part, task) for part in planned.parts if (task := part.task(Step.REDUCTION))]
+    run = run_beside(timeline, [task for _, task in tasks], asked.overlap, asked.bucket_bytes)
+    spans = {id(part): found for (part, _), found in zip(tasks, run, strict=True)}
+    last = [int(end) for end in timeline.last_end]
+    every_rank = range(len(last))
+    ends: dict[int, int] = {}
+    for part, _ in tasks:
+        stage = part.part.held.stage
+        ends[stage] = max(ends.get(stage, 0), spans[id(part)][0].end)
+    copies = simulated.resolved.tied_copies
+    exchanges = exchange_copies(timeline, copies, ends, asked.overlap)
+    reduced = [
+        _around(
+            [
+                *(spans[id(part)][0] for part, _ in tasks if rank in part.part.pipeline_ranks),
+                *(
+                    span
+                    for one, span in zip(copies, exchanges, strict=True)
+                    if span is not None and rank in one.pipeline_ranks
+                ),
+            ]
+        )
+        for rank in every_rank
+    ]
+    exposed = [_after(span, last[rank]) for rank, span in enumerate(reduced)]
+    step = [None if steps is None else steps[rank].picoseconds for rank in every_rank]
+    stepped = [last[rank] + exposed[rank] + (step[rank] or 0) for rank in every_rank]
+    gathers = [(part, task) for part in planned.parts if (task := part.task(Step.GATHER))]
+    gathered = {
+        id(part): span
+        for (part, _), span in zip(
+            gathers, run_after([task for _, task in gathers], stepped), strict=True
+        )
+    }
+    reductions = tuple(
+        PartReduction(part, spans[id(part)][1], spans[id(part)][0], gathered.get(id(part)))
+        for part, _ in tasks
+    )
+    ranks = []
+    for rank in every_rank:
+        own = [gathered[id(part)] for part, _ in gathers if rank in part.part.pipeline_ranks]
+        gather = _around(own)
+        ranks.append(
+            RankIteration(
+                rank=rank,
+                last_operation=last[rank],
+                reduction=reduced[rank],
+                exposed_reduction=exposed[rank],
+                step=step[rank],
+                gather=gather,
+                exposed_gather=_after(gather, stepped[rank]),
+            )
+        )
+    return reductions, exchanges, tuple(ranks)
+
+
+def _around(spans: Sequence[Span]) -> Span | None:
+    if not spans:
+        return None
+    return Span(min(span.start for span in spans), max(span.end for span in spans))
+
+
+def _after(span: Span | None, instant: int) -> int:
+    return 0 if span is None else max(0, span.end - instant)
+
+
+def _said(
+    simulated: SimulatedPlan, planned: PlannedReductions, steps: Sequence[OptimizerStep] | None
+) -> tuple[tuple[Statement, ...], tuple[Statement, ...]]:
+    """What is assumed of all this, and what is left out."""
+    assumptions, left_out = list(planned.assumptions), list(planned.not_represented)
+    if not has_backward(simulated.resolved.plan):
+        return (), ()
+    training = simulated.resolved.plan.training
+    if steps is None:
+        why = "no optimizer is named"
+        if training is not None:
+            why = "the plan gives no time, and no device with its memory bandwidth"
+            if simulated.resolved.cluster is not None:
+                why = "the parameters, or the memory bandwidth of a device, are not known"
+        left_out.append(said.step_unknown(why))
+    elif training is not None and training.optimizer_step_seconds is not None:
+        assumptions.append(said.STEP_GIVEN)
+    else:
+        assumptions.append(said.STEP_AT_MEMORY_BANDWIDTH)
+    if _exchanged(simulated):
+        assumptions.append(said.TIED_COPIES_FOLLOW)
+    if steps is not None or planned.parts:
+        left_out.append(said.GRADIENT_NORM)
+        if not is_drained(simulated):
+            left_out.append(said.ASYNCHRONOUS_UPDATES)
+    return tuple(assumptions), tuple(left_out)
+
+
+def _exchanged(simulated: SimulatedPlan) -> bool:
+    """Whether gradients of copies are exchanged, and the time of all of it is known."""
+    copies = [one for one in simulated.resolved.tied_copies if one.groups]
+    times = [one.picoseconds for one in copies if one.rank_gradient_bytes]
+    return is_drained(simulated) and bool(times) and None not in times
+
+
+# What a plan says of itself where nobody looks beyond its schedule.
+_OF_THE_SCHEDULE = frozenset({"data_parallel_reduction", "two_copies_reduction", "optimizer_step"})
+_UNUSED = frozenset({"training", "parameter_counts"})
+
+
+def still_left_out(iteration: Iteration, left_out: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Of what a resolved plan leaves out, what its iteration leaves out too, each said once."""
+    used = bool(iteration.planned.parts) or iteration.steps is not None
+    told = _OF_THE_SCHEDULE | _UNUSED if used else _OF_THE_SCHEDULE
+    if said.TIED_COPIES_FOLLOW in iteration.assumptions:
+        told |= {"tied_copies_exchange"}
+    kept = tuple(statement for statement in left_out if statement.code not in told)
+    return (*kept, *iteration.not_represented)
+
+
+def schedule_picoseconds(simulated: SimulatedPlan, cadence: Cadence) -> Fraction | None:
+    """The time of the schedule alone, exact; None where nobody knows it.
 
     The makespan of the timeline where the pipeline is drained; else the microbatches times the pace
     of the steady state, as fill and drain come once in a whole training, and unknown without it.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.plans.placement import MAX_RANKS
 from service.core.plans.plan import Plan, TiedParameters
+from service.core.plans.reduction_work import reduction_paths
 from service.core.plans.schedule import plan_family, plan_shape
 from service.core.plans.workload import given_lists
 from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
@@ -276,7 +277,9 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
         runs=_RUNS + replays + tried + link_runs,
         steady_operations=stages * steady * kinds,
         # Copies mostly stand at both ends of the pipeline; more have a limit of their own.
-        paths=0 if plan.topology is None else 2 * (pairs + copies * replicas),
+        paths=0
+        if plan.topology is None
+        else 2 * (pairs + copies * replicas) + reduction_paths(plan),
         path_steps=operations // degrees.pipeline,
         # With more of them the plan is refused before any is placed.
         ranks=min(degrees.world_size, MAX_RANKS),

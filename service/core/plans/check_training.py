@@ -2,7 +2,9 @@
 
 from service.core.errors import Fault, FaultCode
 from service.core.models.dtypes import DType
+from service.core.plans.gradient_reduction import check_reduction, check_seconds
 from service.core.plans.plan import Degrees, Plan
+from service.core.plans.schedule import stage_count
 from service.core.plans.training import Training
 
 __all__ = ["check_training"]
@@ -16,6 +18,7 @@ def check_training(plan: Plan) -> list[Fault]:
     faults = _check_experts(plan.degrees)
     if plan.training is not None:
         faults += _check_types(plan.training)
+        faults += _check_times(plan, plan.training)
     for number, stage in enumerate(plan.stages or ()):
         path = ("costs", "stages", number)
         count, of_experts = stage.parameter_count, stage.expert_parameter_count
@@ -46,6 +49,23 @@ def _check_experts(degrees: Degrees) -> list[Fault]:
         f"tensor x context x data = {ranks}: experts lie inside the ranks of a stage"
     )
     return [Fault(FaultCode.INDIVISIBLE, ("parallelism", field), detail)]
+
+
+def _check_times(plan: Plan, training: Training) -> list[Fault]:
+    faults: list[Fault] = []
+    if training.gradient_reduction is not None:
+        faults += check_reduction(
+            training.gradient_reduction,
+            is_sharded=training.optimizer_sharding.splits_optimizer,
+            stages=stage_count(plan),
+            path=("training", "gradient_reduction"),
+        )
+    if training.optimizer_step_seconds is not None:
+        path = ("training", "optimizer_step_seconds")
+        faults += check_seconds(
+            training.optimizer_step_seconds, plan.degrees.pipeline, "pipeline ranks", path
+        )
+    return faults
 
 
 def _check_types(training: Training) -> list[Fault]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from service.core.amounts import Amount, SizeClasses
 from service.core.models.cuts import CrossingTensor, SkipRouting
 from service.core.models.dimensions import Split
+from service.core.models.graph import Model
 from service.core.models.weights import StageWeights
 from service.core.plans.contract import Contract
 from service.core.plans.loads import DeviceLoad, LoadRule
@@ -15,6 +16,7 @@ from service.core.profiles.measurement import Communication
 from service.core.profiles.provenance import Provenance
 from service.core.schedules.program import PairMode, StageEdge
 from service.core.schedules.transfers import TransferMode
+from service.core.topology.cluster import Cluster
 from service.core.topology.paths import PhysicalPath
 
 __all__ = [
@@ -354,7 +356,8 @@ class ResolvedPlan:
     all of them, or one for each of its classes. `memory_bytes` is the memory of the smallest device
     of each pipeline rank, None where no device of it has a known one. `weights` says what each
     stage holds, None where the plan states its costs itself; `loads` has those of the pipeline
-    ranks by the partition's load rule, None without one.
+    ranks by the partition's load rule, None without one. `model` and `cluster` are what the plan
+    names, if it names them.
     """
 
     plan: Plan
@@ -366,6 +369,8 @@ class ResolvedPlan:
     tied_copies: tuple[TiedCopies, ...]
     loads: tuple[DeviceLoad, ...] | None
     placement: tuple[Placed, ...]
+    model: Model | None
+    cluster: Cluster | None
     memory_bytes: tuple[int | None, ...]
     microbatch_size: int | None
     global_batch_size: int | None

@@ -159,6 +159,8 @@ def resolve(
         tied_copies=tied,
         loads=loads,
         placement=placement,
+        model=model,
+        cluster=cluster,
         memory_bytes=_memory(ranks, placement, cluster),
         microbatch_size=batch.microbatch_size,
         global_batch_size=batch.global_batch_size,

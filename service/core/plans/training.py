@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from service.core.models.dtypes import DType
+from service.core.plans.gradient_reduction import GradientReduction, SecondsByPart
 
 __all__ = ["MasterCopy", "Optimizer", "OptimizerSharding", "Training"]
 
@@ -98,6 +99,8 @@ class Training:
     optimizer_state_dtype: DType | None = None
     moment_dtypes: tuple[DType, ...] | None = None
     optimizer_sharding: OptimizerSharding = OptimizerSharding.NONE
+    gradient_reduction: GradientReduction | None = None
+    optimizer_step_seconds: SecondsByPart | None = None  # of a pipeline rank, or of each
 
     def weights(self, own: DType | None) -> DType:
         """The type of a weight whose type in the model is `own` (None: the model names none)."""

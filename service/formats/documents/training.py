@@ -5,10 +5,70 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.core.models.dtypes import DType
+from service.core.plans.gradient_reduction import (
+    GradientReduction,
+    ReductionAlgorithm,
+    ReductionOverlap,
+)
+from service.core.plans.gradient_reduction import SecondsByPart as SecondsOf
 from service.core.plans.training import MasterCopy, Optimizer, OptimizerSharding, Training
-from service.formats.documents.fields import or_none
+from service.formats.documents.fields import MAX_INTEGER, MAX_STAGES, Seconds, or_none
 
-__all__ = ["TrainingDocument", "training_to_core"]
+__all__ = ["GradientReductionDocument", "TrainingDocument", "training_to_core"]
+
+Several = Meta(min_length=1, max_length=MAX_STAGES, description="One number for each")
+SecondsByPart = Seconds | Annotated[list[Seconds], Several]
+
+
+class GradientReductionDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """How the ranks that hold the same weights add up their gradients, once an iteration."""
+
+    algorithm: (
+        Annotated[
+            ReductionAlgorithm,
+            Meta(
+                description="ring and tree (two binary trees) are all-reduces. sharded is a "
+                "reduce-scatter, and after the optimizer's step an all-gather of weights, both as "
+                "rings. When absent sharded with optimizer_sharding, and else ring"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    overlap: (
+        Annotated[
+            ReductionOverlap,
+            Meta(
+                description="When the reduction of a stage begins: none is after the last "
+                "operation of its ranks, stages (when absent) as soon as its own gradients are "
+                "complete, buckets part by part along the backward of its last microbatch"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    bucket_bytes: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=MAX_INTEGER,
+                description="Gradients of a rank that are reduced together, with overlap buckets",
+                examples=[100000000],
+                extra_json_schema={"x-unit": "bytes"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    seconds: (
+        Annotated[
+            SecondsByPart,
+            Meta(
+                description="What the reduction of a stage takes, measured or otherwise known, in "
+                "place of an algorithm; one number for all stages, or one for each",
+                examples=[0.004],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class TrainingDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -93,6 +153,26 @@ class TrainingDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
         | UnsetType
     ) = UNSET
 
+    gradient_reduction: (
+        Annotated[
+            GradientReductionDocument,
+            Meta(description="How gradients are added up among ranks with the same weights"),
+        ]
+        | UnsetType
+    ) = UNSET
+    optimizer_step_seconds: (
+        Annotated[
+            SecondsByPart,
+            Meta(
+                description="What the optimizer's step takes on a rank; one number for all, or one "
+                "for each pipeline rank. When absent it is computed from the bytes it reads and "
+                "writes, where the device's memory_bytes_per_second is known",
+                examples=[0.002],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
 
 def training_to_core(document: TrainingDocument) -> Training:
     """As the plan states it, unchecked; what is left out stays open."""
@@ -105,4 +185,23 @@ def training_to_core(document: TrainingDocument) -> Training:
         optimizer_state_dtype=or_none(document.optimizer_state_dtype),
         moment_dtypes=None if each is None else tuple(each),
         optimizer_sharding=or_none(document.optimizer_sharding) or OptimizerSharding.NONE,
+        gradient_reduction=_reduction(or_none(document.gradient_reduction)),
+        optimizer_step_seconds=_seconds(document.optimizer_step_seconds),
     )
+
+
+def _reduction(document: GradientReductionDocument | None) -> GradientReduction | None:
+    if document is None:
+        return None
+    return GradientReduction(
+        algorithm=or_none(document.algorithm),
+        overlap=or_none(document.overlap) or ReductionOverlap.STAGES,
+        bucket_bytes=or_none(document.bucket_bytes),
+        seconds=_seconds(document.seconds),
+    )
+
+
+def _seconds(given: float | list[float] | UnsetType) -> SecondsOf | None:
+    if isinstance(given, UnsetType):
+        return None
+    return tuple(given) if isinstance(given, list) else given

@@ -11,7 +11,7 @@ from service.core.amounts import largest
 from service.core.errors import WorkBudgetExceeded
 from service.core.estimates.bounds import iteration_lower_bounds
 from service.core.estimates.estimate import estimate_plan
-from service.core.estimates.iteration import iteration_picoseconds, throughput
+from service.core.estimates.iteration import schedule_picoseconds, throughput
 from service.core.estimates.simulation import simulate_plan
 from service.core.estimates.work import INLINE_WORK_BUDGET, Work, check_batch, check_work, work_of
 from service.core.plans.plan import Degrees, GivenStage, Plan, Schedule
@@ -132,7 +132,7 @@ def test_a_link_bound_may_lie_above_a_latency_prediction() -> None:
 
 def rates(plan: Plan) -> tuple[float | None, float | None]:
     result = simulated(plan)
-    return throughput(result, iteration_picoseconds(result, measure_cadence(result.timeline)))
+    return throughput(result, schedule_picoseconds(result, measure_cadence(result.timeline)))
 
 
 def test_throughput_needs_a_batch_and_a_sequence() -> None:

@@ -7,6 +7,11 @@ import pytest
 from service.core.errors import FaultCode, Path
 from service.core.models.dtypes import DType
 from service.core.plans.check import check_plan
+from service.core.plans.gradient_reduction import (
+    GradientReduction,
+    ReductionAlgorithm,
+    ReductionOverlap,
+)
 from service.core.plans.plan import Degrees, GivenStage, Plan
 from service.core.plans.resolve import resolve
 from service.core.plans.training import MasterCopy, Optimizer, OptimizerSharding, Training
@@ -127,6 +132,70 @@ def test_experts_lie_inside_the_ranks_of_a_stage(degrees: Degrees, field: str) -
 )
 def test_types_that_cannot_be_meant(training: Training, fault: tuple[FaultCode, Path]) -> None:
     assert told(replace(given_plan(STAGE), training=training)) == [fault]
+
+
+SHARDED = replace(ADAM, optimizer_sharding=OptimizerSharding.OPTIMIZER)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "training", "code", "field"),
+    [
+        (
+            GradientReduction(ReductionAlgorithm.SHARDED),
+            ADAM,
+            FaultCode.INCONSISTENT,
+            ("algorithm",),
+        ),
+        (
+            GradientReduction(ReductionAlgorithm.RING),
+            SHARDED,
+            FaultCode.INCONSISTENT,
+            ("algorithm",),
+        ),
+        (
+            GradientReduction(ReductionAlgorithm.RING, seconds=1.0),
+            ADAM,
+            FaultCode.EXCLUSIVE_FIELDS,
+            ("algorithm",),
+        ),
+        (
+            GradientReduction(overlap=ReductionOverlap.BUCKETS),
+            ADAM,
+            FaultCode.MISSING_FIELD,
+            ("bucket_bytes",),
+        ),
+        (GradientReduction(bucket_bytes=5), ADAM, FaultCode.INCONSISTENT, ("bucket_bytes",)),
+        (
+            GradientReduction(overlap=ReductionOverlap.BUCKETS, seconds=1.0),
+            ADAM,
+            FaultCode.EXCLUSIVE_FIELDS,
+            ("overlap",),
+        ),
+        (GradientReduction(seconds=(1.0, 2.0)), ADAM, FaultCode.WRONG_LENGTH, ("seconds",)),
+        (
+            GradientReduction(seconds=(1e-13,)),
+            ADAM,
+            FaultCode.TOO_SMALL_TO_REPRESENT,
+            ("seconds", 0),
+        ),
+    ],
+)
+def test_reductions_that_cannot_be_meant(
+    reduction: GradientReduction, training: Training, code: FaultCode, field: Path
+) -> None:
+    plan = replace(given_plan(STAGE), training=replace(training, gradient_reduction=reduction))
+    assert told(plan) == [(code, ("training", "gradient_reduction", *field))]
+
+
+def test_a_step_has_one_time_or_one_for_each_pipeline_rank() -> None:
+    plan = given_plan(STAGE, STAGE)
+    for given, faults in (
+        (1.0, []),
+        ((1.0, 2.0), []),
+        ((1.0,), [(FaultCode.WRONG_LENGTH, ("training", "optimizer_step_seconds"))]),
+    ):
+        training = replace(ADAM, optimizer_step_seconds=given)
+        assert told(replace(plan, training=training)) == faults
 
 
 def test_parameters_of_a_stage() -> None:

@@ -272,11 +272,12 @@ def test_each_length_is_a_point_of_the_profile() -> None:
 def test_one_length_written_out_is_the_plan_with_that_length() -> None:
     listed = replace(LENGTHS, microbatch_sequence_lengths=(32,) * 4)
     plain = Workload(4, microbatch_size=2, sequence_length=32)
+    model, profile = blocks(3), block_profile(32)
     found = [
         resolve(
             profiled_plan(Partition(cuts=(1,)), degrees=Degrees(2), workload=workload),
-            model=blocks(3),
-            profile=block_profile(32),
+            model=model,
+            profile=profile,
         )
         for workload in (listed, plain)
     ]

@@ -7,6 +7,11 @@ import pytest
 
 from service.core.models.dtypes import DType
 from service.core.plans.check import check_plan
+from service.core.plans.gradient_reduction import (
+    GradientReduction,
+    ReductionAlgorithm,
+    ReductionOverlap,
+)
 from service.core.plans.plan import (
     ActivationChange,
     Degrees,
@@ -45,7 +50,10 @@ LARGE = """
   "recompute": {"default": "selective"},
   "training": {"optimizer": "adam", "weight_dtype": "bf16", "gradient_dtype": "fp32",
                "master_dtype": "none", "optimizer_state_dtypes": ["bf16", "fp32"],
-               "optimizer_sharding": "gradients"}
+               "optimizer_sharding": "gradients",
+               "gradient_reduction": {"algorithm": "sharded", "overlap": "buckets",
+                                      "bucket_bytes": 100000000},
+               "optimizer_step_seconds": [0.1, 0.2, 0.2, 0.1]}
 }
 """
 
@@ -101,6 +109,10 @@ def test_everything_a_plan_can_say_arrives() -> None:
             master_dtype=MasterCopy.NONE,
             moment_dtypes=(DType.BF16, DType.FP32),
             optimizer_sharding=OptimizerSharding.GRADIENTS,
+            gradient_reduction=GradientReduction(
+                ReductionAlgorithm.SHARDED, ReductionOverlap.BUCKETS, bucket_bytes=100_000_000
+            ),
+            optimizer_step_seconds=(0.1, 0.2, 0.2, 0.1),
         ),
     )
 

@@ -4,7 +4,7 @@ Cuts of all sets would be too many. The families here are where clusters are nar
 (the ports), PCIe switches, NVLink islands, sockets, hosts, NVLink domains, leaves, pods and rails.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.topology.cluster import LinkKind
-from service.core.topology.flows.demands import Demand
+from service.core.topology.flows.demands import Demand, Gathering
 from service.core.topology.flows.network import NO_HOST, Network
 from service.core.topology.flows.results import (
     Binding,
@@ -25,7 +25,15 @@ from service.core.topology.flows.results import (
 from service.core.topology.flows.tiers import components, levels
 from service.core.topology.flows.witness import offered
 
-__all__ = ["Family", "cut_families", "family_bound", "partition_bound", "port_family"]
+__all__ = [
+    "Border",
+    "Family",
+    "cut_families",
+    "device_family",
+    "family_bound",
+    "partition_bound",
+    "port_family",
+]
 
 BoolArray = npt.NDArray[np.bool_]
 Int32Array = npt.NDArray[np.int32]
@@ -52,6 +60,13 @@ def port_family(network: Network, demand: Demand) -> Family:
     label = np.full(network.vertex_count, -1, dtype=np.int32)
     label[demand.vertices] = np.arange(len(demand.vertices))
     return Family(BindingKind.DEVICE, label, len(demand.vertices))
+
+
+def device_family(network: Network) -> Family:
+    """Each accelerator by itself, whether it sends or not."""
+    label = np.full(network.vertex_count, -1, dtype=np.int32)
+    label[network.gpus] = np.arange(len(network.gpus))
+    return Family(BindingKind.DEVICE, label, len(network.gpus))
 
 
 def cut_families(network: Network) -> tuple[Family, ...]:
@@ -92,15 +107,17 @@ def family_bound(
     family: Family,
     kind: BoundKind = BoundKind.CUT,
     usable: BoolArray | None = None,
+    border: "Border | None" = None,
 ) -> FlowBound | None:
     """The greatest bound of a family's sets; None when nothing crosses any, or can't.
 
-    With `usable` (E,) only those links count.
+    With `usable` (E,) only those links count. `border` is that of the family over all links, for
+    who has it.
     """
     out, into = demand.crossings(family.label, family.groups)
     both = out + into
     best: tuple[float, int, Direction] | None = None
-    border = _Border(network, family, usable)
+    border = border or Border(network, family, usable)
     for direction, moved in ((Direction.OUT, out), (Direction.INTO, into), (Direction.BOTH, both)):
         if direction is Direction.BOTH and not border.is_shared:
             continue
@@ -126,35 +143,36 @@ def family_bound(
 
 def partition_bound(
     network: Network,
-    demand: Demand,
+    gatherings: Sequence[Gathering],
     family: Family,
-    message_bytes: Fraction,
     usable: BoolArray | None = None,
+    border: "Border | None" = None,
 ) -> FlowBound | None:
-    """An all-reduce without reduction in the network, between the sets of a family.
+    """All-reduces at once without reduction in the network, between the sets of a family.
 
     Until one set has the whole sum, at least k - 1 messages have entered sets with each byte's
     contributions, and then k - 1 others still have to get it: 2 (k - 1) in all (a gossip among k
     takes no fewer one-way messages; Harary and Schwenk, 1974). So 2 (k - 1) bytes enter sets, and
-    leave them, for each byte of the message. The sets must hold all devices; None for fewer than
-    two.
+    leave them, for each byte of the message. A gathering counts when the sets hold all its devices,
+    in at least two of them; None where none does. `border` as in `family_bound`.
     """
-    labels = family.label[demand.vertices]
-    count = len(np.unique(labels))
-    if count < 2 or (labels < 0).any():
+    moved = Fraction(0)
+    touched = np.zeros(family.groups, dtype=np.bool_)
+    for gathering in gatherings:
+        labels = np.unique(family.label[gathering.vertices])
+        if len(labels) > 1 and labels[0] >= 0:
+            touched[labels] = True
+            moved += 2 * (len(labels) - 1) * gathering.message_bytes
+    if not moved:
         return None
-    chosen = np.isin(family.label, labels)
-    label = np.where(chosen, family.label, -1)
-    restricted = Family(family.kind, label.astype(np.int32), family.groups)
-    border = _Border(network, restricted, usable)
+    border = border or Border(network, family, usable)
     best: FlowBound | None = None
     for direction in (Direction.OUT, Direction.INTO):
-        resources = border.all_resources(direction)
+        resources = border.resources_of(touched, direction)
         if not len(resources):
             continue
         binding = Binding(BindingKind.PARTITION, family.kind.value, direction)
-        demanded = 2 * (count - 1) * message_bytes
-        found = _bound(network, BoundKind.CUT, binding, demanded, resources)
+        found = _bound(network, BoundKind.CUT, binding, moved, resources)
         if best is None or found.exact_seconds > best.exact_seconds:
             best = found
     return best
@@ -183,10 +201,10 @@ def _name(network: Network, family: Family, inside: BoolArray) -> str:
     return network.names[int(switches[0]) if len(switches) else first]
 
 
-class _Border:
+class Border:
     """The capacities that the links over the borders of a family's sets take up."""
 
-    def __init__(self, network: Network, family: Family, usable: BoolArray | None) -> None:
+    def __init__(self, network: Network, family: Family, usable: BoolArray | None = None) -> None:
         self._network, self._groups = network, family.groups
         tail, head = family.label[network.tail], family.label[network.head]
         crossing = tail != head if usable is None else usable & (tail != head)
@@ -198,6 +216,7 @@ class _Border:
         both = np.union1d(self._out, self._into)
         self.is_shared = len(both) < len(self._out) + len(self._into)
         self._both, self._count = both, count
+        self._capacities: dict[Direction, Float64Array] = {}
 
     def _crossed(self, direction: Direction) -> Int64Array:
         named = {Direction.OUT: self._out, Direction.INTO: self._into, Direction.BOTH: self._both}
@@ -205,9 +224,12 @@ class _Border:
 
     def capacities(self, direction: Direction) -> Float64Array:
         """(groups,) bytes per second over each border."""
-        group, resource = np.divmod(self._crossed(direction), self._count)
-        rates = self._network.capacity[resource]
-        return np.bincount(group, rates, self._groups).astype(np.float64)
+        if direction not in self._capacities:
+            group, resource = np.divmod(self._crossed(direction), self._count)
+            rates = self._network.capacity[resource]
+            found = np.bincount(group, rates, self._groups).astype(np.float64)
+            self._capacities[direction] = found
+        return self._capacities[direction]
 
     def resources(self, group: int, direction: Direction) -> Int64Array:
         """The capacities of one border."""
@@ -215,6 +237,7 @@ class _Border:
         chosen: Int64Array = resource[groups == group]
         return chosen
 
-    def all_resources(self, direction: Direction) -> Int64Array:
-        """The capacities of all borders, none twice."""
-        return np.unique(self._crossed(direction) % self._count)
+    def resources_of(self, groups: BoolArray, direction: Direction) -> Int64Array:
+        """The capacities of the borders of some groups (groups,), none twice."""
+        group, resource = np.divmod(self._crossed(direction), self._count)
+        return np.unique(resource[groups[group]])

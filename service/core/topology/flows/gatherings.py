@@ -109,10 +109,7 @@ def _bounds(
     partitions: list[FlowBound | None] = []
     if gathering.kind is CollectiveKind.ALL_REDUCE and not in_network_reduction:
         families = (port_family(network, gathering), *study.families)
-        partitions = [
-            partition_bound(network, gathering, family, gathering.message_bytes, usable)
-            for family in families
-        ]
+        partitions = [partition_bound(network, [gathering], family, usable) for family in families]
     bounds = ordered(
         study,
         gathering,

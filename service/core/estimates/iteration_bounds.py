@@ -1,0 +1,114 @@
+"""Lower bounds of an iteration that has more in it than its schedule."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from service.core.estimates.bounds import IterationBound
+from service.core.estimates.iteration import Iteration
+from service.core.estimates.reduction.planned import PlannedPart
+from service.core.estimates.reduction.pricing import Step
+from service.core.estimates.simulation import SimulatedPlan
+from service.core.plans.gradient_reduction import ReductionOverlap
+from service.core.schedules.timeline import Timeline
+from service.core.units import to_seconds
+
+__all__ = ["bounds_beyond_schedule"]
+
+_RANK = "a rank runs one operation at a time"
+_STEP = "the optimizer's step of a rank follows its last operation and the reduction of its stages"
+_MEMORY = "a memory moves no more than its nominal bandwidth, or the plan's own time of the step"
+_REDUCTION = (
+    "gradients are reduced when they are complete, by any algorithm over any routes",
+    "no switch adds up",
+    "links carry no more than their nominal bandwidth in each direction",
+)
+
+
+def bounds_beyond_schedule(
+    simulated: SimulatedPlan, iteration: Iteration
+) -> Iterator[IterationBound]:
+    """What a rank has to do at least, with its step, and with the reduction of a stage before that.
+
+    None where the pipeline is never drained.
+    """
+    if not iteration.ranks:
+        return
+    timeline = simulated.timeline
+    work = [int(busy) for busy in timeline.busy]
+    steps = [0] * len(work)
+    if iteration.steps is not None:
+        steps = [step.bound_picoseconds for step in iteration.steps]
+        rank = max(range(len(work)), key=lambda number: work[number] + steps[number])
+        yield IterationBound(
+            name="busiest_device_with_step",
+            picoseconds=work[rank] + steps[rank],
+            mode="latency",
+            routing="any",
+            witness=(
+                f"rank {rank} works {to_seconds(work[rank])!r} s, and its optimizer's step takes "
+                f"at least {to_seconds(steps[rank])!r} s"
+            ),
+            assumes=(_RANK, _STEP, _MEMORY),
+        )
+    if iteration.planned.parts:
+        yield _with_reduction(timeline, iteration, steps)
+
+
+def _with_reduction(timeline: Timeline, iteration: Iteration, steps: list[int]) -> IterationBound:
+    """The greatest over parts of what comes before, in and after their reduction."""
+    overlap = iteration.planned.reduction.overlap
+    before = _before(timeline, overlap)
+    best: tuple[int, PlannedPart, int, int, int] | None = None
+    for part in iteration.planned.parts:
+        reduction, gather = part.bound(Step.REDUCTION), part.bound(Step.GATHER)
+        for rank in part.part.pipeline_ranks:
+            first = before.get((part.part.held.stage, rank), 0)
+            total = first + reduction + steps[rank] + gather
+            if best is None or total > best[0]:
+                best = total, part, rank, first, reduction
+    if best is None:
+        raise RuntimeError("no part was looked at")
+    total, part, rank, first, reduction = best
+    stage = part.part.held.stage
+    return IterationBound(
+        name="stage_with_reduction",
+        picoseconds=total,
+        mode="latency",
+        routing="any",
+        witness=(
+            f"rank {rank} works {to_seconds(first)!r} s before the gradients of stage {stage} can "
+            f"be reduced, which takes at least {to_seconds(reduction)!r} s; "
+            f"{to_seconds(total - first - reduction)!r} s follow at least"
+        ),
+        assumes=(_RANK, *_REDUCTION, _STEP, _MEMORY),
+    )
+
+
+def _before(timeline: Timeline, overlap: ReductionOverlap) -> Mapping[tuple[int, int], int]:
+    """(stage, rank) -> what the rank has to do at least before the reduction of the stage begins.
+
+    All operations that touch the stage; those of all its stages where the reduction waits for the
+    rank, and all but the longest where it may begin within the last of them.
+    """
+    program, durations = timeline.program, timeline.durations
+    if overlap is ReductionOverlap.NONE:
+        busy = [int(one) for one in timeline.busy]
+        stages = range(program.stages)
+        return {(stage, rank): one for stage in stages for rank, one in enumerate(busy)}
+    touched: dict[tuple[int, int], int] = {}
+    paired = program.backward_stage != program.stage
+    for stages_of, chosen in (
+        (program.stage, np.ones(program.operations, dtype=np.bool_)),
+        (program.backward_stage, paired),
+    ):
+        key = stages_of[chosen].astype(np.int64) * program.ranks + program.rank[chosen]
+        sums = np.zeros(program.stages * program.ranks, dtype=np.int64)
+        np.add.at(sums, key, durations[chosen])
+        for number in np.flatnonzero(sums).tolist():
+            place = divmod(number, program.ranks)
+            touched[place] = touched.get(place, 0) + int(sums[number])
+    if overlap is ReductionOverlap.STAGES:
+        return touched
+    longest = int(durations.max())
+    return {place: max(0, time - longest) for place, time in touched.items()}

@@ -1,0 +1,183 @@
+"""What is reduced: of each stage the gradients that a rank holds, and the ranks that hold the same.
+
+Dense weights lie on the tensor-parallel ranks, each share on all context and data ranks, and in a
+schedule of two directions on both pipeline ranks of the stage. Experts lie on expert x
+expert_tensor ranks of a stage, numbered tensor first, then context, then data, as Megatron does.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from service.core.models.dimensions import Split
+from service.core.models.dtypes import DType
+from service.core.plans.placement import Layout, layout
+from service.core.plans.plan import ResolvedPlan
+from service.core.plans.training import Training
+
+__all__ = ["HeldWeights", "Part", "PartKind", "held_weights", "reduced_parts", "replicas"]
+
+
+class PartKind(StrEnum):
+    """Which weights of a stage: these have replicas of their own."""
+
+    DENSE = "dense"
+    EXPERT = "expert"
+
+
+@dataclass(frozen=True, slots=True)
+class HeldWeights:
+    """The weights of one kind that a rank of a stage holds, and the bytes that belong to them.
+
+    `step_bytes` is what the optimizer reads and writes for all of them: gradients, weights, its own
+    copy of these and what it keeps of them, each once; None without an optimizer.
+    """
+
+    stage: int
+    kind: PartKind
+    elements: int
+    weight_bytes: int
+    gradient_bytes: int
+    step_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Weights with the groups of ranks that hold the same: each group adds up its gradients."""
+
+    held: HeldWeights
+    pipeline_ranks: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def replicas(self) -> int:
+        """How many ranks a group has."""
+        return len(self.groups[0])
+
+
+def held_weights(resolved: ResolvedPlan) -> tuple[tuple[HeldWeights, ...] | None, ...]:
+    """Of a rank of each stage, by kind; None where its parameters or their types are not known.
+
+    They are not of a model without a single parameter. Ranks that share a weight hold an equal part
+    of it, rounded up; a weight of unknown split is taken to be spread over the tensor-parallel
+    ranks. Stages of one pipeline rank hold what they have in common once, on the first of them.
+    """
+    plan = resolved.plan
+    if resolved.model is None:
+        given = plan.stages or ()
+        if plan.training is None:
+            return (None,) * len(resolved.stages)
+        return tuple(
+            None
+            if (count := stage.parameter_count) is None
+            else _held(
+                resolved,
+                number,
+                [
+                    (Split.TENSOR, count - (stage.expert_parameter_count or 0), None),
+                    (Split.EXPERT, stage.expert_parameter_count or 0, None),
+                ],
+            )
+            for number, stage in enumerate(given)
+        )
+    if not any(layer.parameters for layer in resolved.model.layers):
+        return (None,) * len(resolved.stages)
+    held = []
+    seen: set[tuple[tuple[int, ...], bool, str]] = set()
+    for stage in resolved.stages:
+        weights = []
+        for name in stage.layers:
+            for one in resolved.model.layers[resolved.model.positions[name]].parameters:
+                key = stage.ranks, one.tied_group is None, one.tied_group or one.name
+                if key not in seen:
+                    seen.add(key)
+                    weights.append((one.split or Split.TENSOR, one.count, one.dtype))
+        held.append(_held(resolved, stage.stage, weights))
+    return tuple(held)
+
+
+def _held(
+    resolved: ResolvedPlan, stage: int, weights: Sequence[tuple[Split, int, DType | None]]
+) -> tuple[HeldWeights, ...]:
+    degrees, training = resolved.plan.degrees, resolved.plan.training
+    found = []
+    for kind in PartKind:
+        of_kind = [
+            (-(-count // degrees.sharing(split)), dtype)
+            for split, count, dtype in weights
+            if count and (split is Split.EXPERT) is (kind is PartKind.EXPERT)
+        ]
+        if not of_kind:
+            continue
+        found.append(
+            HeldWeights(
+                stage=stage,
+                kind=kind,
+                elements=sum(elements for elements, _ in of_kind),
+                weight_bytes=sum(n * _weight(training, own) for n, own in of_kind),
+                gradient_bytes=sum(n * _gradient(training, own) for n, own in of_kind),
+                step_bytes=None
+                if training is None
+                else sum(n * _step_bytes(training, own) for n, own in of_kind),
+            )
+        )
+    return tuple(found)
+
+
+def _weight(training: Training | None, own: DType | None) -> int:
+    if training is not None:
+        return training.weights(own).bytes_per_element
+    if own is None:
+        raise ValueError("a weight without a type")
+    return own.bytes_per_element
+
+
+def _gradient(training: Training | None, own: DType | None) -> int:
+    if training is not None:
+        return training.gradients(own).bytes_per_element
+    return _weight(training, own)
+
+
+def _step_bytes(training: Training, own: DType | None) -> int:
+    """What a step moves of one parameter: each number that is read, and each that is written."""
+    weight, master = training.weights(own), training.master(own)
+    changed = 2 * (master or weight).bytes_per_element
+    copied = 0 if master is None else weight.bytes_per_element
+    kept = sum(2 * moment.bytes_per_element for moment in training.moments(own))
+    return training.gradients(own).bytes_per_element + changed + copied + kept
+
+
+def reduced_parts(resolved: ResolvedPlan, held: Sequence[HeldWeights]) -> tuple[Part, ...]:
+    """The weights of `held` that several ranks hold, with their groups."""
+    ranks = layout(resolved.plan.placement, resolved.plan.degrees)
+    parts = []
+    for one in held:
+        if replicas(resolved, one) > 1:
+            pipeline_ranks = _pipeline_ranks(resolved, one)
+            groups = tuple(_groups(ranks, pipeline_ranks, _apart(resolved, one.kind)))
+            parts.append(Part(one, pipeline_ranks, groups))
+    return tuple(parts)
+
+
+def replicas(resolved: ResolvedPlan, held: HeldWeights) -> int:
+    """How many ranks hold the same of these weights."""
+    degrees = resolved.plan.degrees
+    of_stage = len(_pipeline_ranks(resolved, held)) * degrees.world_size // degrees.pipeline
+    return of_stage // _apart(resolved, held.kind)
+
+
+def _pipeline_ranks(resolved: ResolvedPlan, held: HeldWeights) -> tuple[int, ...]:
+    return tuple(sorted(set(resolved.stages[held.stage].ranks)))
+
+
+def _apart(resolved: ResolvedPlan, kind: PartKind) -> int:
+    """How many ranks hold different weights of the kind."""
+    split = Split.TENSOR if kind is PartKind.DENSE else Split.EXPERT
+    return resolved.plan.degrees.sharing(split)
+
+
+def _groups(ranks: Layout, pipeline_ranks: Sequence[int], apart: int) -> Iterator[tuple[int, ...]]:
+    """The ranks of a stage that are equal in their place below `apart`, in ascending order."""
+    of_stage = [ranks.ranks_at(number) for number in pipeline_ranks]
+    for place in range(apart):
+        yield tuple(sorted(rank for held in of_stage for rank in held[place::apart]))

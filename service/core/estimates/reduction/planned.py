@@ -1,0 +1,175 @@
+"""The collectives of a plan that can be told and priced, and why others can't."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.core.errors import WorkBudgetExceeded
+from service.core.estimates.reduction.parts import HeldWeights, Part, PartKind, reduced_parts
+from service.core.estimates.reduction.pricing import PricedPart, Step, price_parts
+from service.core.estimates.reduction.timing import Task
+from service.core.plans import iteration_statements as said
+from service.core.plans.gradient_reduction import (
+    GradientReduction,
+    ReductionAlgorithm,
+    TimeOrigin,
+    picoseconds_of,
+)
+from service.core.plans.plan import ResolvedPlan, Statement
+from service.core.plans.reduction_work import has_replicas, is_priced
+from service.core.plans.schedule import has_backward
+from service.core.plans.training import OptimizerSharding
+from service.core.topology.collectives import NoPath
+
+__all__ = ["PlannedPart", "PlannedReductions", "planned_reductions"]
+
+_TOO_MUCH = "its paths take long to find, and the plan does not ask for them in training"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedPart:
+    """The weights of one kind of a stage, and what the collectives among their ranks take.
+
+    `priced` is None where the plan gives the time, which is then `given_picoseconds`.
+    """
+
+    part: Part
+    priced: PricedPart | None
+    given_picoseconds: int | None = None
+
+    @property
+    def origin(self) -> TimeOrigin:
+        """Where its times come from."""
+        return TimeOrigin.GIVEN if self.priced is None else TimeOrigin.COMPUTED
+
+    def task(self, step: Step) -> Task | None:
+        """The collective of one step; None where it has none."""
+        stage, part = self.part.held.stage, self.part
+        if self.priced is None:
+            if step is Step.GATHER or self.given_picoseconds is None:
+                return None
+            return Task(stage, part.pipeline_ranks, part.groups, 0, self.given_picoseconds)
+        if step not in self.priced.steps:
+            return None
+        return Task(
+            stage,
+            part.pipeline_ranks,
+            part.groups,
+            self.priced.message_bytes(step),
+            self.priced.latency_picoseconds,
+            self.priced.traffic.seconds_per_byte,
+        )
+
+    def bound(self, step: Step) -> int:
+        """The least picoseconds of a step, rounded down; a given time is its own bound."""
+        if self.priced is not None:
+            return self.priced.bound(step)
+        return (self.given_picoseconds or 0) if step is Step.REDUCTION else 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedReductions:
+    """All parts that are told, and what an answer has to say of them.
+
+    `is_needed` says whether any ranks hold the same weights at all, `complete` whether nothing of
+    that is left out.
+    """
+
+    reduction: GradientReduction
+    parts: tuple[PlannedPart, ...]
+    is_needed: bool
+    complete: bool
+    assumptions: tuple[Statement, ...] = ()
+    not_represented: tuple[Statement, ...] = ()
+
+
+def planned_reductions(
+    resolved: ResolvedPlan, held: Sequence[tuple[HeldWeights, ...] | None]
+) -> PlannedReductions:
+    """What the ranks of the plan that hold the same weights send one another once an iteration."""
+    plan = resolved.plan
+    training = plan.training
+    reduction = GradientReduction()
+    sharding = OptimizerSharding.NONE
+    if training is not None:
+        reduction = training.gradient_reduction or reduction
+        sharding = training.optimizer_sharding
+    if not has_replicas(plan):
+        given = reduction.seconds is not None and has_backward(plan)
+        unused = (said.NO_REPLICAS,) if given else ()
+        return PlannedReductions(reduction, (), False, True, unused)
+    if reduction.seconds is not None:
+        parts = tuple(
+            PlannedPart(part, None, picoseconds_of(reduction.seconds, part.held.stage))
+            for stage in resolved.stages
+            for part in reduced_parts(resolved, [_unknown(stage.stage)])
+        )
+        assumed = (said.given_reductions(len(parts)), said.reduction_begins(reduction.overlap))
+        return PlannedReductions(reduction, parts, True, True, assumed)
+    if resolved.cluster is None:
+        why = said.reduction_unknown("the plan has no topology and gives no time")
+        return PlannedReductions(reduction, (), True, False, (), (why,))
+    if not is_priced(plan):
+        why = said.reduction_unknown(_TOO_MUCH)
+        return PlannedReductions(reduction, (), True, False, (), (why,))
+    unknown = [number for number, of_stage in enumerate(held) if of_stage is None]
+    if len(unknown) == len(held):
+        why = said.reduction_unknown("the parameters of the stages, or their types, are not given")
+        return PlannedReductions(reduction, (), True, False, (), (why,))
+    sharded = sharding.splits_optimizer
+    algorithm = reduction.algorithm or (
+        ReductionAlgorithm.SHARDED if sharded else ReductionAlgorithm.RING
+    )
+    told = [one for of_stage in held for one in of_stage or ()]
+    parts_found = reduced_parts(resolved, told)
+    gathers = sharded and not sharding.splits_weights
+    try:
+        priced = price_parts(resolved, resolved.cluster, parts_found, algorithm, gathers=gathers)
+    except WorkBudgetExceeded:
+        if training is not None:
+            raise
+        why = said.reduction_unknown(_TOO_MUCH)
+        return PlannedReductions(reduction, (), True, False, (), (why,))
+    if isinstance(priced, NoPath):
+        why = said.reduction_unknown(
+            f"no physical path joins {priced.source} and {priced.target}, which hold the same "
+            "weights"
+        )
+        return PlannedReductions(reduction, (), True, False, (), (why,))
+    left_out = [said.reduction_partly_unknown(len(unknown))] if unknown else []
+    if sharding.splits_gradients:
+        left_out.append(said.sharded_each_microbatch(weights=sharding.splits_weights))
+    chosen = reduction.algorithm is None
+    return PlannedReductions(
+        reduction,
+        tuple(PlannedPart(one.part, one) for one in priced),
+        True,
+        not unknown,
+        (
+            said.reduction_algorithm(algorithm, gathers=gathers, chosen=chosen),
+            said.reduction_begins(reduction.overlap),
+            said.REDUCTION_LINKS,
+            *_shares(resolved, told),
+            *_paths(priced),
+        ),
+        tuple(left_out),
+    )
+
+
+def _unknown(stage: int) -> HeldWeights:
+    """Dense weights of a stage of which nothing but their ranks matters."""
+    return HeldWeights(stage, PartKind.DENSE, 0, 0, 0, None)
+
+
+def _shares(resolved: ResolvedPlan, held: Sequence[HeldWeights]) -> tuple[Statement, ...]:
+    degrees = resolved.plan.degrees
+    experts = any(one.kind is PartKind.EXPERT for one in held)
+    if degrees.tensor > 1 or (experts and degrees.expert * degrees.expert_tensor > 1):
+        return (said.EQUAL_SHARES,)
+    return ()
+
+
+def _paths(priced: Sequence[PricedPart]) -> tuple[Statement, ...]:
+    rates = sum(one.traffic.without_effective for one in priced)
+    latencies = sum(one.traffic.without_latency for one in priced)
+    hops = sum(one.traffic.hops for one in priced)
+    return (said.reduction_paths(hops, rates, latencies),) if rates or latencies else ()
