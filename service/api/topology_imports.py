@@ -20,10 +20,8 @@ from service.app.documents import Change
 from service.app.idempotency import Answer, Record
 from service.app.topology_imports import (
     ImportedTopology,
-    hosts_by_file,
+    asked_of_files,
     import_topology,
-    named_hosts,
-    topology_files,
 )
 from service.formats.documents.fields import or_none
 from service.web.forms import SentFile, read_files_form
@@ -90,12 +88,13 @@ async def import_files(
     """
     topology_name = required_name(name)
     sent, fields = await read_files_form(request, TopologyImportFields, MAX_IMPORT_FILES)
-    files = topology_files([file.content for file in sent], or_none(fields.formats))
-    stated = stated_of(
-        fields,
-        named_hosts(or_none(fields.hosts)),
-        hosts_by_file(or_none(fields.hosts_by_file), len(files)),
+    files, hosts, by_file = asked_of_files(
+        [file.content for file in sent],
+        or_none(fields.formats),
+        or_none(fields.hosts),
+        or_none(fields.hosts_by_file),
     )
+    stated = stated_of(fields, hosts, by_file)
 
     async def create(record: Record[ImportedTopology]) -> ImportedTopology:
         return await import_topology(

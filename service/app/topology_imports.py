@@ -21,10 +21,8 @@ from service.formats.documents.topology_from_core import from_core
 __all__ = [
     "ImportedTopology",
     "TopologyFile",
-    "hosts_by_file",
+    "asked_of_files",
     "import_topology",
-    "named_hosts",
-    "topology_files",
 ]
 
 
@@ -47,33 +45,40 @@ class ImportedTopology:
     stored: Stored | None
 
 
-def topology_files(contents: Sequence[bytes], formats: str | None) -> list[TopologyFile]:
-    """Files with the formats that stand at their places in a list separated by commas.
+def asked_of_files(
+    contents: Sequence[bytes], formats: str | None, hosts: str | None, lists: str | None
+) -> tuple[list[TopologyFile], tuple[str, ...], dict[int, tuple[str, ...]]]:
+    """The files with their formats, the hosts that are stated for all of them, and those of each.
 
-    Raises `InvalidInput` when the list names more than there are files.
+    `formats` stand in the order of the files, separated by commas, and so do host `lists`,
+    separated by semicolons; what is empty is not said. Raises `InvalidInput` with every fault: more
+    of either than there are files, and what is no host list.
     """
+    faults: list[Fault] = []
     named = [] if formats is None else [name.strip() or None for name in formats.split(",")]
-    if len(named) > len(contents):
-        detail = f"formats stand in the order of the files, of which there are {len(contents)}"
-        raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, ("formats",), detail)])
+    given = [] if lists is None else [each.strip() for each in lists.split(";")]
+    for what, field, told in (
+        ("formats", "formats", named),
+        ("host lists", "hosts_by_file", given),
+    ):
+        if len(told) > len(contents):
+            detail = f"{what} stand in the order of the files, of which there are {len(contents)}"
+            faults.append(Fault(FaultCode.WRONG_LENGTH, (field,), detail))
+    found: dict[int | None, tuple[str, ...]] = {}
+    for place, text in (*enumerate(given), (None, hosts)):
+        try:
+            found[place] = _named_hosts(text or None, "hosts" if place is None else "hosts_by_file")
+        except InvalidInput as error:
+            faults += error.faults
+    if faults:
+        raise InvalidInput(faults)
     named += [None] * (len(contents) - len(named))
-    return [TopologyFile(*each) for each in zip(contents, named, strict=True)]
+    files = [TopologyFile(*each) for each in zip(contents, named, strict=True)]
+    by_file = {place: of_file for place, of_file in found.items() if place is not None and of_file}
+    return files, found[None], by_file
 
 
-def hosts_by_file(text: str | None, count: int) -> dict[int, tuple[str, ...]]:
-    """Hosts by the place of the file that stands for them, from lists separated by semicolons.
-
-    Raises `InvalidInput` when there are more lists than the `count` of files, and for what is no
-    host list.
-    """
-    lists = [] if text is None else [each.strip() for each in text.split(";")]
-    if len(lists) > count:
-        detail = f"host lists stand in the order of the files, of which there are {count}"
-        raise InvalidInput([Fault(FaultCode.WRONG_LENGTH, ("hosts_by_file",), detail)])
-    return {place: named_hosts(each, "hosts_by_file") for place, each in enumerate(lists) if each}
-
-
-def named_hosts(text: str | None, field: str = "hosts") -> tuple[str, ...]:
+def _named_hosts(text: str | None, field: str) -> tuple[str, ...]:
     """The hosts that a number (`16` stands for host0 to host15) or a host list means.
 
     Raises `InvalidInput` for no hosts, too many, and a name that stands twice, at `field`.

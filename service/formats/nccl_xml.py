@@ -243,7 +243,7 @@ class _Host:
             return
         rate, doubt = connection_rate(element)
         if doubt:
-            self._findings.leave_out(element.line, f"PCI function {address}: {doubt}")
+            self._findings.leave_out(element.line, doubt)
         vendor = hexadecimal(element.attributes.get("vendor", ""))
         device = hexadecimal(element.attributes.get("device", ""))
         identity = (vendor, device) if vendor is not None and device is not None else None

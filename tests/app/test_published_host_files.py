@@ -13,6 +13,8 @@ from service.core.topology.cluster import VertexKind
 from service.core.topology.expand import expand
 from service.core.topology.join import Stated, join
 from service.core.topology.readings import Reading
+from service.formats.documents.topology import to_core
+from service.formats.documents.topology_from_core import from_core
 from tests.app.path_words import differing_words
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "topologies"
@@ -93,6 +95,7 @@ def test_a_file_is_read_with_its_true_counts(name: str) -> None:
 def test_it_becomes_a_host_when_the_product_is_known(name: str) -> None:
     (gpus, nics, *_), product = READ[name]
     joined = join([read(name)], Stated(hosts=("host0", "host1"), gpu=product))
+    assert to_core(from_core(joined.spec)) == joined.spec
     kinds = [vertex.kind for vertex in expand(joined.spec).cluster.vertices.values()]
     assert (kinds.count(VertexKind.GPU), kinds.count(VertexKind.NIC)) == (2 * gpus, 2 * nics)
 

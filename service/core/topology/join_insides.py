@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from service.core.topology.cluster import LinkKind, VertexKind
-from service.core.topology.join_notes import Notes
+from service.core.topology.join_notes import Notes, listed
 from service.core.topology.readings import FoundDevice, FoundHost, FoundLink
 
 __all__ = ["Inside", "merge_insides"]
@@ -98,9 +98,10 @@ class _Overlay:
                 f"{matched} {kind.value}s of {self._formats[1]} are those of {self._formats[0]}, by"
                 f" {how}"
             )
-        for device in lost:
+        if lost:
+            names = listed(map(_title, lost))
             self._notes.leave_out(
-                self._file, device.line, f"{_title(device)} is none of {self._formats[0]}'s devices"
+                self._file, lost[0].line, f"{names} are none of {self._formats[0]}'s devices"
             )
 
     def _joined(self, own: FoundDevice, other: FoundDevice) -> FoundDevice:

@@ -68,7 +68,7 @@ def test_both_sides_of_a_conflict_are_told() -> None:
         "nccl_xml says 6 NVLinks of gpu1, nvidia_smi_topo says 4",
     )
     assert rate(cluster_of(joined), "host/gpu0", "host/gpu1")[0] == 150e9
-    assert [item.detail for item in joined.left_out] == ["gpu2 is none of nccl_xml's devices"]
+    assert [item.detail for item in joined.left_out] == ["1 (gpu2) are none of nccl_xml's devices"]
 
 
 def test_a_port_on_a_switch_is_as_wide_as_the_fewer_links() -> None:

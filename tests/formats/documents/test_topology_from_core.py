@@ -131,3 +131,20 @@ def test_assumptions_are_kept_on_a_line_each_up_to_a_number() -> None:
     assert len(many) == 64
     assert many[-1] == "and 37 more, which the answer to the import listed"
     assert from_core(FULL).assumptions == ()
+
+
+def test_what_files_tell_of_a_host_can_be_written() -> None:
+    """Every kind of vertex that stands inside a host, and every kind of link."""
+    inside = [
+        kind
+        for kind in VertexKind
+        if kind not in (VertexKind.LEAF, VertexKind.SPINE, VertexKind.CORE, VertexKind.ROUTER)
+    ]
+    devices = tuple(DeviceSpec(name=f"d{n}", kind=kind) for n, kind in enumerate(inside))
+    links = tuple(
+        LinkSpec(source="d0", target=f"d{1 + n % 5}", kind=kind, bandwidth_bytes_per_second=1e9 + n)
+        for n, kind in enumerate(LinkKind)
+    )
+    spec = ClusterSpec(hosts=(HostSpec(name="a", devices=devices, links=links),))
+    written = canonical_bytes(from_core(spec))
+    assert to_core(msgspec.json.decode(written, type=TopologyDocument)) == spec
