@@ -92,7 +92,7 @@ async def run_examples(document: Mapping[str, Any], http: httpx.AsyncClient) -> 
     Raises ValueError when one is missing or refused.
     """
     answered: dict[str, Recorded] = {}
-    known = {"slug": "not-found"}
+    known = {"slug": "not-found", "design": "dgx-h100"}
     for operation in _operations(document):
         noun = operation.path.split("/")[2] if operation.path.startswith("/v1/") else ""
         name = IMPORTED.get(operation.spec["operationId"]) or NAMES.get(noun, "")

@@ -4,21 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
+from service.core.topology.cluster import Cluster, LinkKind, RateOrigin, VertexKind
 from service.core.topology.designs import DESIGNS, HostDesign
-from service.core.topology.expand import expand
-from service.core.topology.spec import (
-    ClusterSpec,
-    DeviceSpec,
-    FabricRates,
-    FatTree,
-    HostSpec,
-    LeafSpine,
-    LinkSpec,
-    NvlinkDomain,
-    RailOptimised,
-    Torus,
-)
+from service.core.topology.spec import DeviceSpec, LinkSpec
+from service.formats.reference_designs import ReferenceKind, references
 
 __all__ = ["generated_files"]
 
@@ -37,7 +26,7 @@ def _opening() -> str:
 # Reference designs
 
 What the `design` of a host in a topology stands for. The page is made by `python tools/generate.py`
-from what the service uses. `GET /v1/topologies/{name}/devices` and `/links` list each part.
+from what the service uses, and `GET /v1/designs` answers the same over HTTP.
 
 Rates are GB/s in one direction, nominal: the data rate of the wire after line coding, which lower
 bounds use. In parentheses is what like links carry in practice by published measurements, which
@@ -119,53 +108,27 @@ def _assumptions() -> str:
 
 def _networks() -> str:
     """What the networks of a document make of some hosts, as counted in the cluster."""
-    h100 = HostSpec(name="host", count=64, design="dgx-h100")
-    assumed = FabricRates(oversubscription_ratio=2.0)
-    shape = FatTree(hosts_per_leaf=4, leaves_per_pod=4, spines_per_pod=8, cores_per_spine=8)
-    rack = HostSpec(name="host", count=18, design="gb200-nvl72")
-    chips = tuple(DeviceSpec(name=f"gpu{n}", kind=VertexKind.GPU) for n in range(4))
-    pod = HostSpec(name="host", count=8, devices=chips)
-    one_nic = DeviceSpec(name="nic0", kind=VertexKind.NIC, port_bytes_per_second=50 * GB)
-    small = HostSpec(name="host", count=128, devices=(chips[0], one_nic))
-    made = (
-        ("`rail_optimised`, 8 spines", ClusterSpec(hosts=(h100,), fabric=RailOptimised(spines=8))),
-        (
-            "`leaf_spine`, 4 hosts a leaf, 16 spines, 2:1",
-            ClusterSpec(
-                hosts=(h100,), fabric=LeafSpine(hosts_per_leaf=4, spines=16, rates=assumed)
-            ),
-        ),
-        ("`fat_tree` by its shape", ClusterSpec(hosts=(h100,), fabric=shape)),
-        (
-            "`fat_tree`, 8 ports a switch",
-            ClusterSpec(hosts=(small,), fabric=FatTree(ports_per_switch=8)),
-        ),
-        (
-            "`rail_optimised` and `nvlink_domain`",
-            ClusterSpec(hosts=(rack,), fabric=RailOptimised(), device_network=NvlinkDomain()),
-        ),
-        (
-            "`torus` of 4 x 8 at 80 GB/s",
-            ClusterSpec(
-                hosts=(pod,),
-                device_network=Torus(dimensions=(4, 8), link_bytes_per_second=80 * GB),
-            ),
-        ),
+    head = (
+        "network",
+        "by example",
+        "hosts",
+        "accelerators",
+        "switches",
+        "links of switches and NICs or ports",
     )
-    head = ("network", "hosts", "accelerators", "switches", "links of switches and NICs or ports")
-    rows = [(name, *_network_row(spec)) for name, spec in made]
+    networks = [one for one in references() if one.kind is not ReferenceKind.HOST]
+    rows = [(f"`{one.name}`", one.title, *_network_row(one.cluster)) for one in networks]
     text = """
 ## Networks
 
-`fabric` joins the NICs of all hosts, `device_network` the accelerators without NICs. Some of them,
-as the service makes them; rates are nominal GB/s in one direction, counts are of cables. The fat
-tree by its shape has 4 hosts a leaf, 4 leaves and 8 spines a pod, and 8 cores a spine.
+`fabric` joins the NICs of all hosts, `device_network` the accelerators without NICs. An example of
+each; `GET /v1/designs/{name}` has its document. Rates are nominal GB/s in one direction, counts are
+of cables.
 """
     return f"{text.strip()}\n\n{_table(head, rows)}"
 
 
-def _network_row(spec: ClusterSpec) -> tuple[str, ...]:
-    cluster = expand(spec).cluster
+def _network_row(cluster: Cluster) -> tuple[str, ...]:
     outside = Counter(v.kind.value for v in cluster.vertices.values() if v.host is None)
     switches = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in outside.items())
     joins: Counter[tuple[str, float]] = Counter()

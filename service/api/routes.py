@@ -4,6 +4,7 @@ from litestar.types import ControllerRouterHandler
 
 from service.api.calculations import calculations
 from service.api.comparisons import comparisons
+from service.api.designs import design_routes
 from service.api.estimate_batches import create_estimates
 from service.api.estimates import estimate_routes
 from service.api.front_page import get_front_page
@@ -27,6 +28,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
     """The handlers of all nouns; a new controller is added here."""
     return [
         topologies,
+        *design_routes,
         models,
         profiles,
         plans,

@@ -130,4 +130,5 @@ class Teams:
             "digest": estimate.json()["digest"],
             "id": token.json()["id"],
             "slug": "not-found",
+            "design": "dgx-h100",
         }
