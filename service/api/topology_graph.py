@@ -22,7 +22,7 @@ from service.app.documents import version_tag
 from service.app.ports import DocumentKind
 from service.app.weights import Weight
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
-from service.core.topology.bounds import Transfer, link_loads
+from service.core.topology.bounds import MAX_MESSAGE_BYTES, Transfer, link_loads
 from service.core.topology.cluster import Cluster
 from service.core.topology.nic_sharing import HostSharing, check_sharing_work, host_sharing
 from service.core.topology.pair_paths import check_pairs
@@ -39,6 +39,7 @@ __all__ = ["get_graph"]
 
 _NAME = r"[ -+\--:<-~]{1,200}"
 _PAIR = rf"{_NAME},{_NAME}"
+_SENT = rf"{_PAIR}(?:,[0-9]{{1,16}})?"
 
 OnePath = FromQuery[
     Annotated[
@@ -56,12 +57,12 @@ Load = FromQuery[
     Annotated[
         str,
         Meta(
-            pattern=rf"^(?:all_to_all|{_PAIR}(?:;{_PAIR}){{0,255}})$(?!\n)",
+            pattern=rf"^(?:all_to_all|{_SENT}(?:;{_SENT}){{0,255}})$(?!\n)",
             max_length=MAX_QUERY_TEXT,
-            description="Transfers of equal size whose load is laid over the picture: pairs "
-            "source,target with semicolons between, or all_to_all for every pair of GPUs of the "
-            "host (or of the topology, up to 128 GPUs).",
-            examples=["host0/gpu0,host1/gpu0;host0/gpu1,host1/gpu0"],
+            description="Transfers whose load is laid over the picture: source,target or "
+            "source,target,bytes with semicolons between (equal ones without bytes), or all_to_all "
+            "for every pair of GPUs of the host (or of the topology, up to 128 GPUs).",
+            examples=["host0/gpu0,host1/gpu0,4194304;host0/gpu1,host1/gpu0,1048576"],
         ),
     ]
     | None
@@ -164,18 +165,40 @@ def _overlay(
     if load is None:
         return NOTHING
 
-    pairs = _all_to_all(cluster, host, senders) if load == _ALL_TO_ALL else _pairs(load)
+    if load == _ALL_TO_ALL:
+        pairs = _all_to_all(cluster, host, senders)
+        sizes = None
+    else:
+        pairs, sizes = _pairs(load), _sizes(load)
     check_pairs(cluster, pairs, "load")
     finder = path_finder(cluster)
+    sent = sizes or [_EQUAL_BYTES] * len(pairs)
     paths = [finder.path(*pair) for pair in pairs]
-    loads = link_loads([Transfer(one, _EQUAL_BYTES) for one in paths if one is not None])
+    loads = link_loads(
+        [Transfer(one, size) for one, size in zip(paths, sent, strict=True) if one is not None]
+    )
     torn = [f"{a} to {b}" for (a, b), one in zip(pairs, paths, strict=True) if one is None]
-    return load_overlay(loads, len(pairs) - len(torn), torn)
+    return load_overlay(loads, len(pairs) - len(torn), torn, equal=sizes is None)
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
     split = (pair.split(",") for pair in text.split(";"))
-    return [(source, target) for source, target in split]
+    return [(source, target) for source, target, *_ in split]
+
+
+def _sizes(text: str) -> list[int] | None:
+    """The bytes of each transfer; None where none are given. Raises `InvalidInput`."""
+    given = [pair.split(",")[2:] for pair in text.split(";")]
+    if not any(given):
+        return None
+    if not all(given):
+        detail = "bytes are given for all transfers, or for none of them, which are then equal"
+        raise InvalidInput([Fault(FaultCode.INCONSISTENT, ("load",), detail)])
+    sizes = [int(size) for (size,) in given]
+    if max(sizes) > MAX_MESSAGE_BYTES:
+        detail = f"a transfer has at most {MAX_MESSAGE_BYTES} bytes; got {max(sizes)}"
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("load",), detail)])
+    return sizes
 
 
 def _all_to_all(

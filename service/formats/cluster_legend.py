@@ -3,7 +3,14 @@
 from collections.abc import Iterable
 
 from service.core.topology.cluster import Link, LinkKind
-from service.formats.cluster_looks import LINES, line, load_colour, readable_rate, stroke_width
+from service.formats.cluster_looks import (
+    LINES,
+    line,
+    link_name,
+    load_colour,
+    readable_rate,
+    stroke_width,
+)
 from service.formats.cluster_overlay import Overlay
 from service.formats.svg_parts import rectangle, text
 
@@ -15,15 +22,15 @@ _MOST_ENTRIES = 16
 
 def legend(links: Iterable[Link], y: float, width: float) -> tuple[list[str], float]:
     """Every kind of link with its rates, each as wide as it is drawn, and where the last row is."""
-    rates: dict[tuple[LinkKind, float], bool] = {}
+    rates: dict[tuple[LinkKind, str, float], bool] = {}
     for link in links:
-        key = link.kind, link.bandwidth_bytes_per_second
+        key = link.kind, link_name(link), link.bandwidth_bytes_per_second
         rates[key] = rates.get(key, False) or link.bandwidth_assumed
     order = list(LINES)
-    entries = sorted(rates.items(), key=lambda item: (order.index(item[0][0]), -item[0][1]))
+    entries = sorted(rates.items(), key=lambda item: (order.index(item[0][0]), -item[0][2]))
     parts, x = [], _MARGIN
-    for (kind, rate), assumed in entries[:_MOST_ENTRIES]:
-        words = f"{LINES[kind].name} {readable_rate(rate)}{' (assumed)' if assumed else ''}"
+    for (kind, name, rate), assumed in entries[:_MOST_ENTRIES]:
+        words = f"{name} {readable_rate(rate)}{' (assumed)' if assumed else ''}"
         wide = 34 + 6.6 * len(words) + 18
         if x + wide > width - _MARGIN and x > _MARGIN:
             x, y = _MARGIN, y + 22

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from html import escape
 from math import sqrt
 
-from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.cluster import Link, LinkKind, VertexKind
 from service.formats.svg_parts import fitted
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "badge",
     "box",
     "line",
+    "link_name",
     "load_colour",
     "readable_rate",
     "stroke_width",
@@ -30,6 +31,7 @@ DIMMED = 0.28
 # Around lines that pass in front of a box.
 CASING = "#ffffff"
 _PATH = "#d0273e"
+_MOST_OF_A_SOURCE = 24
 _LOADS = ("#f4b6a6", "#ef8d76", "#e4604f", "#d0273e", "#8f0f2b")
 
 
@@ -73,6 +75,16 @@ LINES = {
     LinkKind.FABRIC: LineLook("fabric", "#a98bc4"),
     LinkKind.OTHER: LineLook("other", "#9aa4b1"),
 }
+
+
+def link_name(link: Link) -> str:
+    """What a link is called: by its kind, or by what it is made of where that says more."""
+    source = link.bandwidth_source or ""
+    if link.kind is LinkKind.NVLINK and source.startswith("xGMI"):
+        return "xGMI"
+    if link.kind is LinkKind.OTHER and 0 < len(source) <= _MOST_OF_A_SOURCE:
+        return source
+    return LINES[link.kind].name
 
 
 def stroke_width(bytes_per_second: float) -> float:

@@ -45,17 +45,19 @@ def path_overlay(path: PhysicalPath | None, source: str, target: str, kind: Path
     return Overlay(dict.fromkeys(link.resource for link in path.links), (source, target), note)
 
 
-def load_overlay(loads: LinkLoads, transfers: int, unreachable: Sequence[str]) -> Overlay:
+def load_overlay(
+    loads: LinkLoads, transfers: int, unreachable: Sequence[str], *, equal: bool
+) -> Overlay:
     """How long each link needs for what it carries, over the one that needs longest.
 
-    The transfers are of equal size, which the picture does not depend on.
+    Where the transfers are of `equal` size the picture does not depend on it.
     """
     longest = loads.lower_bound_seconds
     capacities = {
         load.link.resource: load.lower_bound_seconds / longest if longest else 0.0
         for load in loads.loads
     }
-    note = f"load of {transfers} equal transfers on their pinned paths"
+    note = f"load of {transfers} {'equal ' if equal else ''}transfers on their pinned paths"
     if loads.binding is not None:
         binding = loads.binding
         note += (

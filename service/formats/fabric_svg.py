@@ -26,6 +26,7 @@ from service.formats.cluster_looks import (
 from service.formats.cluster_overlay import NOTHING, Overlay
 from service.formats.fabric_view import FabricView, HostItem, view_fabric
 from service.formats.svg_parts import MARGIN, fitted, framed, text
+from service.formats.torus_svg import TorusPicture, torus_picture
 
 __all__ = ["fabric_svg"]
 
@@ -72,8 +73,11 @@ def fabric_svg(cluster: Cluster, *, title: str, overlay: Overlay = NOTHING) -> s
     page = _Page(cluster, view, overlay)
     facts = _facts(cluster, view)
     drawn = [*page.lines()]
-    key, y = legend([one.widest for one in drawn], page.bottom + 38, _WIDTH)
-    notes, height = _notes(cluster, view, overlay, y + 26)
+    torus = torus_picture(cluster, overlay, page.bottom + 18, _WIDTH)
+    bottom = page.bottom if torus is None else torus.bottom
+    of_torus = [] if torus is None else torus.links
+    key, y = legend([*(one.widest for one in drawn), *of_torus], bottom + 38, _WIDTH)
+    notes, height = _notes(cluster, view, overlay, torus, y + 26)
     words = (
         f"Fabric of {facts}. Hosts at the bottom, then leaves, then spines. Lines are links, the"
         " wider the faster."
@@ -81,7 +85,13 @@ def fabric_svg(cluster: Cluster, *, title: str, overlay: Overlay = NOTHING) -> s
     if overlay.note:
         words += f" Laid over it: {overlay.note}."
     return framed(
-        (*_draw(drawn, overlay), *page.boxes(), *key, *notes),
+        (
+            *_draw(drawn, overlay),
+            *page.boxes(),
+            *(() if torus is None else (*torus.lines, *torus.boxes)),
+            *key,
+            *notes,
+        ),
         size=(_WIDTH, height),
         name="fabric",
         heading=title,
@@ -174,6 +184,12 @@ class _Page:
             below, above = self._spots[low], self._spots[high]
             d = f"M{below.centre:.1f} {below.top:.1f}L{above.centre:.1f} {above.bottom:.1f}"
             yield _Line(links, _widest(links), d)
+        for (one, other), links in self._view.peers.items():
+            ends = sorted((self._spots[one], self._spots[other]), key=lambda spot: spot.left)
+            left, right = ends[0].centre, ends[1].centre
+            over = ends[0].top - min(16 + (right - left) / 12, 48)
+            d = f"M{left:.1f} {ends[0].top:.1f}Q{(left + right) / 2:.1f} {over:.1f}"
+            yield _Line(links, _widest(links), f"{d} {right:.1f} {ends[1].top:.1f}")
         for place, item in self._hosts:
             drawn = [far for far in item.plugs if far in self._spots]
             for number, far in enumerate(drawn, start=1):
@@ -259,14 +275,20 @@ def _draw(lines: Sequence[_Line], overlay: Overlay) -> Iterator[str]:
             colour = LINES[one.widest.kind].colour
             yield line(one.d, colour, width, opacity=faint, title=title)
         else:
-            plain.setdefault((one.widest.kind, width), []).append(one.d)
+            # So many between switches that thick ones would leave nothing to see between them.
+            thin = max(width / 4, 0.7) if one.widest.kind is LinkKind.FABRIC else width
+            plain.setdefault((one.widest.kind, thin), []).append(one.d)
     for (kind, width), paths in plain.items():
         yield line("".join(paths), LINES[kind].colour, width, opacity=faint)
     yield from over
 
 
 def _notes(
-    cluster: Cluster, view: FabricView, overlay: Overlay, y: float
+    cluster: Cluster,
+    view: FabricView,
+    overlay: Overlay,
+    torus: TorusPicture | None,
+    y: float,
 ) -> tuple[list[str], float]:
     sentences: list[tuple[str, str]] = []
     for alike in uplinks_by_likeness(cluster)[:4]:
@@ -277,10 +299,17 @@ def _notes(
             above = readable_rate(alike.above_bytes_per_second)
             words = f"{alike.oversubscription_ratio:.3g}:1 oversubscribed: {who}, {below} below"
             sentences.append((f"{words}, {above} above", MARK))
+    if torus is not None and torus.words:
+        sentences.append((f"{'; '.join(torus.words)}.", ""))
     if not view.rows:
         sentences.append(("No fabric joins the hosts.", ""))
-    if view.not_drawn:
-        sentences.append((f"Not drawn: {'; '.join(view.not_drawn)}.", ""))
+    not_drawn = [*view.not_drawn]
+    if torus is None and view.routers:
+        not_drawn.append(
+            f"{view.routers} routers of the accelerators' own network, and their links"
+        )
+    if not_drawn:
+        sentences.append((f"Not drawn: {'; '.join(not_drawn)}.", ""))
     parts, y = overlay_notes(overlay, y, _WIDTH)
     for words, colour in sentences:
         styled = f' style="fill:{colour};font-weight:600"' if colour else ""

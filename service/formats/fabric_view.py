@@ -45,7 +45,9 @@ class FabricView:
     """The items of a picture from the hosts up.
 
     `trunks` are the links between shown switches of different tiers, both directions together.
-    `domains` are NVSwitches outside hosts. `not_drawn` says in words what is left out.
+    `peers` are those between shown switches of one tier. `domains` are NVSwitches outside hosts,
+    `routers` counts those of the accelerators' own network. `not_drawn` says in words what is left
+    out beside these.
     """
 
     items: tuple[HostItem, ...]
@@ -53,6 +55,8 @@ class FabricView:
     rows: tuple[SwitchRow, ...]
     domains: tuple[str, ...]
     trunks: Mapping[tuple[str, str], tuple[Link, ...]]
+    peers: Mapping[tuple[str, str], tuple[Link, ...]]
+    routers: int
     not_drawn: tuple[str, ...]
 
 
@@ -89,7 +93,9 @@ def view_fabric(cluster: Cluster, important: Collection[str] = ()) -> FabricView
         rows=tuple(rows),
         domains=domains,
         trunks=_trunks(cluster, tiers, drawn),
-        not_drawn=tuple(_left_out(cluster, tiers)),
+        peers=_peers(cluster, tiers, drawn),
+        routers=sum(one.kind is VertexKind.ROUTER for one in cluster.vertices.values()),
+        not_drawn=tuple(_left_out(cluster, tiers, drawn)),
     )
 
 
@@ -169,17 +175,28 @@ def _trunks(
     return {pair: tuple(links) for pair, links in sorted(found.items())}
 
 
-def _left_out(cluster: Cluster, tiers: Mapping[str, int]) -> Iterable[str]:
+def _peers(
+    cluster: Cluster, tiers: Mapping[str, int], drawn: Collection[str]
+) -> dict[tuple[str, str], tuple[Link, ...]]:
+    """Links within a tier, both directions together."""
+    found: dict[tuple[str, str], list[Link]] = {}
+    for name in drawn:
+        for link in index_of(cluster).leaving[name]:
+            if link.target in drawn and tiers[link.target] == tiers[name]:
+                pair = min(name, link.target), max(name, link.target)
+                found.setdefault(pair, []).append(link)
+    return {pair: tuple(links) for pair, links in sorted(found.items())}
+
+
+def _left_out(cluster: Cluster, tiers: Mapping[str, int], drawn: Collection[str]) -> Iterable[str]:
     within = direct = 0
-    routers = sum(vertex.kind is VertexKind.ROUTER for vertex in cluster.vertices.values())
-    if routers:
-        yield f"{routers} routers of the accelerators' own network, and their links"
     for link in cluster.links.values():
         ends = cluster.vertices[link.source], cluster.vertices[link.target]
         if VertexKind.ROUTER in (ends[0].kind, ends[1].kind):
             continue
         if all(end.host is None for end in ends):
-            within += tiers.get(link.source) == tiers.get(link.target)
+            is_shown = link.source in drawn and link.target in drawn
+            within += not is_shown and tiers.get(link.source) == tiers.get(link.target)
         elif None not in (ends[0].host, ends[1].host):
             direct += ends[0].host != ends[1].host
     if within:

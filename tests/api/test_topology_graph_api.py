@@ -33,6 +33,9 @@ async def test_a_path_and_loads(client: httpx.AsyncClient) -> None:
     load = "?load=host0/gpu0,host1/gpu0;host0/gpu1,host1/gpu1"
     note = "load of 2 equal transfers on their pinned paths"
     assert any(word.startswith(note) for word in await draw(client, load))
+    unequal = "?load=host0/gpu0,host1/gpu0,4000000;host0/gpu1,host1/gpu1,1000000"
+    words = await draw(client, unequal)
+    assert any(word.startswith("load of 2 transfers on their pinned paths") for word in words)
     everything = await draw(client, "?load=all_to_all&host=host0")
     assert any(word.startswith("load of 56 equal transfers") for word in everything)
     everything = await draw(client, "?load=all_to_all")
@@ -63,6 +66,9 @@ async def test_conditional_reading(client: httpx.AsyncClient) -> None:
         ("?path=host0/gpu0,host0/gpu9", 422, {"/path"}),
         ("?load=host0/gpu0,host0/gpu1;", 400, {"/load"}),
         ("?load=host0/gpu0,x;y,host0/gpu1", 422, {"/load"}),
+        ("?load=host0/gpu0,host0/gpu1,5;host0/gpu0,host0/gpu2", 422, {"/load"}),
+        ("?load=host0/gpu0,host0/gpu1,9999999999999999", 422, {"/load"}),
+        ("?load=host0/gpu0,host0/gpu1,-5", 400, {"/load"}),
         ("?load=all_to_all&path=host0/gpu0,host0/gpu1", 422, {"/load"}),
         ("?width=3", 400, {"/width"}),
     ],

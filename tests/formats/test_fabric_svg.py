@@ -21,7 +21,6 @@ from service.core.topology.spec import (
     LinkSpec,
     RailOptimised,
     SwitchSpec,
-    Torus,
 )
 from service.core.topology.tiers import switch_tiers
 from service.formats.cluster_looks import load_colour
@@ -111,18 +110,31 @@ def test_the_ends_of_a_path_are_shown_whatever_is_cut_short() -> None:
     check_inside_the_page(svg)
 
 
-def test_cores_stand_above_spines_and_a_torus_is_told() -> None:
+def test_cores_stand_above_spines() -> None:
     tree = FatTree(hosts_per_leaf=1, leaves_per_pod=2, spines_per_pod=2, cores_per_spine=2)
     svg = fabric_svg(cluster_of(4, tree), title="x")
     assert "core1-1 (core)" in titles(svg)
     assert any("4 leaves · 4 spines · 4 core switches" in one for one in words(svg))
-    chips = tuple(DeviceSpec(name=f"gpu{n}", kind=VertexKind.GPU) for n in range(4))
+
+
+def test_links_within_a_tier_are_drawn() -> None:
+    gpus = [DeviceSpec(name="gpu0", kind=VertexKind.GPU)]
+    links = [("h0/gpu0", "a"), ("h1/gpu0", "b"), ("a", "b"), ("b", "c"), ("h1/gpu0", "c")]
     spec = ClusterSpec(
-        hosts=(HostSpec(name="h", count=4, devices=chips),),
-        device_network=Torus(dimensions=(4, 4), link_bytes_per_second=80e9),
+        hosts=tuple(HostSpec(name=f"h{number}", devices=tuple(gpus)) for number in range(2)),
+        switches=tuple(SwitchSpec(name, VertexKind.LEAF) for name in "abc"),
+        links=tuple(
+            LinkSpec(
+                source=one, target=other, kind=LinkKind.FABRIC, bandwidth_bytes_per_second=25e9
+            )
+            for one, other in links
+        ),
     )
     svg = fabric_svg(expand(spec).cluster, title="x")
-    assert "Not drawn: 16 routers of the accelerators' own network, and their links." in words(svg)
+    drawn = {title.partition(":")[0] for title in titles(svg)}
+    assert {"a - b", "b - c"} <= drawn
+    assert not [word for word in words(svg) if word.startswith("Not drawn")]
+    check_inside_the_page(svg)
 
 
 def test_hosts_that_nothing_joins() -> None:

@@ -186,7 +186,7 @@ def test_a_load_is_laid_over_it() -> None:
     finder = PathFinder(cluster)
     paths = [finder.path(f"h0/gpu{number}", f"h1/gpu{number}") for number in (0, 1, 2)]
     loads = link_loads([Transfer(path, 10**9) for path in paths if path is not None])
-    svg = host_svg(cluster, "h0", title="x", overlay=load_overlay(loads, 3, ["a to b"]))
+    svg = host_svg(cluster, "h0", title="x", overlay=load_overlay(loads, 3, ["a to b"], equal=True))
     darkest = coloured(svg, load_colour(1.0))
     assert [title.partition(":")[0] for title in darkest] == ["network h0/nic0 - rail0"]
     assert darkest[0].endswith("load 100% of the greatest")
