@@ -299,8 +299,8 @@ def _notes(
             above = readable_rate(alike.above_bytes_per_second)
             words = f"{alike.oversubscription_ratio:.3g}:1 oversubscribed: {who}, {below} below"
             sentences.append((f"{words}, {above} above", MARK))
-    if torus is not None and torus.words:
-        sentences.append((f"{'; '.join(torus.words)}.", ""))
+    of_torus = () if torus is None else torus.words
+    sentences += [(f"{words[0].upper()}{words[1:]}.", "") for words in of_torus]
     if not view.rows:
         sentences.append(("No fabric joins the hosts.", ""))
     not_drawn = [*view.not_drawn]

@@ -91,6 +91,7 @@ class _Drawing:
         self._per_row = next(fitting, 1)
         self._cell = min(max((room / self._per_row - _GAP) / shown_columns, 6.0), 40.0)
         self._top = top + 34
+        self._leads_round = False
         stacked = ceil(shown_planes / self._per_row)
         self._plane_height = shown_rows * self._cell + _GAP
         self.picture = TorusPicture(self._top + stacked * self._plane_height - 8)
@@ -145,6 +146,7 @@ class _Drawing:
             to_x, to_y = self._centre(other)
             yield f"M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}"
         elif max(map(abs, steps)) > 1:
+            self._leads_round = True
             half = self._cell / 2 + 5
             dx, dy = (0, _sign(-steps[0])) if steps[0] else (_sign(-steps[1]), 0)
             yield f"M{x:.1f} {y:.1f}L{x + dx * half:.1f} {y + dy * half:.1f}"
@@ -198,6 +200,10 @@ class _Drawing:
                 f"{planes} planes of {rows} x {columns} routers, the first at the left: each router"
                 " is joined to those at its place in the planes before and after it"
             )
+            if self._overlay.capacities:
+                words.append("a filled router has what is laid over on one of these links")
+        if self._leads_round:
+            words.append("lines that end at an edge lead round to the other side")
         if (rows, columns) != (shown_rows, shown_columns):
             words.append(f"of each plane {shown_rows} x {shown_columns} are drawn")
         if planes > shown_planes:

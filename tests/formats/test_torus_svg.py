@@ -68,6 +68,7 @@ def test_every_router_and_link_in_a_plane_is_drawn(
     assert "fabric 80 GB/s" in words(svg)
     assert not [word for word in words(svg) if word.startswith("Not drawn")]
     assert ("4 planes" in svg) == (len(dimensions) == 3)
+    assert "Lines that end at an edge lead round" in svg
     check_inside_the_page(svg)
 
 
