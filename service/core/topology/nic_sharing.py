@@ -11,6 +11,7 @@ Hosts that are alike inside, and whose NICs have ports of the same rates, are to
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.topology.cluster import Cluster, Link, Vertex, VertexKind
@@ -113,6 +114,16 @@ def like_hosts(
     Alike are hosts with the same devices, rails and links inside, and the same links leaving them
     apart from where to. With `gpus` the hosts have the same ones of these, and others are left out.
     """
+    return _all_alike(cluster) if gpus is None else _alike(cluster, gpus)
+
+
+@lru_cache(maxsize=16)
+def _all_alike(cluster: Cluster) -> tuple[tuple[str, ...], ...]:
+    """All hosts, which all who ask for the same cluster share."""
+    return _alike(cluster, None)
+
+
+def _alike(cluster: Cluster, gpus: Collection[str] | None) -> tuple[tuple[str, ...], ...]:
     parts: dict[str, list[Hashable]] = {host: [] for host in cluster.hosts}
     chosen = None if gpus is None else set(gpus)
     wanted: set[str] = set()

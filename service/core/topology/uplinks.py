@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import fsum
 
 from service.core.topology.cluster import Cluster, Link
@@ -46,6 +47,16 @@ def uplinks_by_likeness(
 
     With `hosts` only what these send counts below tier 1, and other switches there are left out.
     """
+    return _all_uplinks(cluster) if hosts is None else _uplinks(cluster, hosts)
+
+
+@lru_cache(maxsize=16)
+def _all_uplinks(cluster: Cluster) -> tuple[Uplinks, ...]:
+    """Those of all hosts, which all who ask for the same cluster share."""
+    return _uplinks(cluster, None)
+
+
+def _uplinks(cluster: Cluster, hosts: Collection[str] | None) -> tuple[Uplinks, ...]:
     tiers, leaving = switch_tiers(cluster), index_of(cluster).leaving
     below: dict[str, list[Link]] = {name: [] for name in tiers}
     for link in cluster.links.values():
