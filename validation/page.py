@@ -50,17 +50,20 @@ def _overview(sections: Sequence[tuple[Section, Sequence[Row]]]) -> str:
     lines = []
     for section, rows in sections:
         held = [row for row in rows if not row.exempt]
+        mean = ""
         if section.is_bound:
             shares = [float(row.published) / row.ours for row in held]
             worst = f"{100 * min(shares):.0f} to {100 * max(shares):.0f} % of the bound"
         else:
             worst = _error(max(held, key=lambda row: abs(row.error)))
+            mean = _percent(sum(abs(row.error) for row in held) / len(held))
         link = section.title.lower().replace(" ", "-")
         anchor = "".join(letter for letter in link if letter.isalnum() or letter in "-_")
         title = f"[{section.title}](#{anchor}){_mark(section)}"
         exempt = len(rows) - len(held)
-        lines.append((title, str(len(held)), section.rule.text, worst, str(exempt or "")))
-    return _table(("section", "rows held", "held to", "largest error", "exempt"), lines)
+        lines.append((title, str(len(held)), section.rule.text, worst, mean, str(exempt or "")))
+    heading = ("section", "rows held", "held to", "largest error", "mean size", "exempt")
+    return _table(heading, lines)
 
 
 def _section(section: Section, rows: Sequence[Row]) -> str:
@@ -111,6 +114,10 @@ def _reached(row: Row) -> str:
 
 def _error(row: Row) -> str:
     return "0" if abs(row.error) < _NO_ERROR else f"{100 * row.error:+.2g} %"
+
+
+def _percent(share: float) -> str:
+    return "0" if share < _NO_ERROR else f"{100 * share:.2g} %"
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

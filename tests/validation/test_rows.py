@@ -49,7 +49,7 @@ def test_a_page_shows_both_values_the_error_and_the_reason_of_what_is_exempt() -
     assert "| far [1] | 100 | 150 | +50 % |" in text
     assert "1. it is far off." in text
     assert "Held to within 10 %: they are near." in text
-    assert "| [Made-up values](#made-up-values) | 1 | within 10 % | +5 % | 1 |" in text
+    assert "| [Made-up values](#made-up-values) | 1 | within 10 % | +5 % | 5 % | 1 |" in text
 
 
 def test_of_a_bound_it_shows_how_much_was_reached() -> None:
