@@ -33,6 +33,7 @@ __all__ = [
     "Placed",
     "Placement",
     "Plan",
+    "PlanFlops",
     "Provenance",
     "RankPair",
     "ResolvedPlan",
@@ -341,6 +342,20 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanFlops:
+    """Floating-point operations of one iteration on all ranks: what the model needs, and with what
+    is computed again.
+
+    A recomputation is a forward again of a layer under `full`, and its attention products under
+    `selective`. `from_parameters` counts layers without dimensions.
+    """
+
+    model: int
+    hardware: int
+    from_parameters: int
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """Something an answer says about itself: a stable code and a sentence."""
 
@@ -356,8 +371,9 @@ class ResolvedPlan:
     all of them, or one for each of its classes. `memory_bytes` is the memory of the smallest device
     of each pipeline rank, None where no device of it has a known one. `weights` says what each
     stage holds, None where the plan states its costs itself; `loads` has those of the pipeline
-    ranks by the partition's load rule, None without one. `model` and `cluster` are what the plan
-    names, if it names them.
+    ranks by the partition's load rule, None without one. `flops` is None where `weights` are, and
+    where nobody says how many tokens there are. `model` and `cluster` are what the plan names, if
+    it names them.
     """
 
     plan: Plan
@@ -376,5 +392,6 @@ class ResolvedPlan:
     global_batch_size: int | None
     held_fixed: str | None  # "microbatch_size" or "global_batch_size"
     sequence_length: Amount | None
+    flops: PlanFlops | None
     assumptions: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]

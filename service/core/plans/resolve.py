@@ -17,6 +17,7 @@ from service.core.plans.devices import expand_devices
 from service.core.plans.disclosure import assumptions_of, left_out_of
 from service.core.plans.documents_assumed import documents_assumed
 from service.core.plans.loads import DeviceLoad
+from service.core.plans.flops import plan_flops
 from service.core.plans.measured import layer_costs, measured_stages
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.payloads import Payload, cut_payloads, given_payloads
@@ -25,6 +26,7 @@ from service.core.plans.plan import (
     Boundary,
     Placed,
     Plan,
+    PlanFlops,
     ResolvedPlan,
     ResolvedStage,
     TransferOrigin,
@@ -106,6 +108,7 @@ def resolve(
     stages: tuple[ResolvedStage, ...] | None = None
     payloads: list[Payload] | None = None
     costs: list[list[LayerCost]] | None = None
+    flops: PlanFlops | None = None
     weights: tuple[StageWeights, ...] | None = None
     copies: PricedCopies | None = None
     loads: tuple[DeviceLoad, ...] | None = None
@@ -123,6 +126,8 @@ def resolve(
         stage_of_layer = attempt(_assign, plan, model)
         if stage_of_layer is not None and costs is not None:
             stages = measured_stages(plan, model, stage_of_layer, costs)
+        if costs is not None and batch is not None:
+            flops = attempt(plan_flops, plan, model, batch, sizes)
         if stage_of_layer is not None and batch is not None:
             payloads = attempt(_cut, plan, model, stage_of_layer, batch, sizes)
         if stage_of_layer is not None:
@@ -166,6 +171,7 @@ def resolve(
         global_batch_size=batch.global_batch_size,
         held_fixed=batch.held_fixed,
         sequence_length=batch.sequence_length,
+        flops=flops,
         assumptions=(
             *assumptions_of(
                 plan, mode, sizes, batch, model, profile, stages, boundaries, counts, idle
