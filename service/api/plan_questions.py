@@ -6,12 +6,18 @@ from msgspec import UNSET
 
 from service.api.schemas.requests import EstimateBatchRequest, EstimateRequest, PlanRequest
 from service.app.estimates import EstimateQuestion
-from service.app.pricing import PlanQuestion
+from service.app.pricing import PlanDecoder, PlanQuestion
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.formats.documents.plan import PlanDocument
 from service.web.strict_json import check_value
 
-__all__ = ["batched_questions", "estimate_question", "patched_plan", "plan_question"]
+__all__ = [
+    "batched_questions",
+    "estimate_question",
+    "patched_plan",
+    "patched_plan_at",
+    "plan_question",
+]
 
 
 def plan_question(request: PlanRequest) -> PlanQuestion:
@@ -57,3 +63,13 @@ def patched_plan(value: Any) -> PlanDocument:
     """A patched plan, read as strictly as one that was sent. Raises `Problem` (422)."""
     plan: PlanDocument = check_value(value, PlanDocument, at=("patch",))
     return plan
+
+
+def patched_plan_at(*at: str | int) -> PlanDecoder:
+    """The same where what it was patched with stands at another place of the request."""
+
+    def decode(value: Any) -> PlanDocument:
+        plan: PlanDocument = check_value(value, PlanDocument, at=at)
+        return plan
+
+    return decode

@@ -20,6 +20,7 @@ from service.api.reference import reference_routes
 from service.api.sensitivities import sensitivities
 from service.api.tokens import token_routes
 from service.api.topologies import topologies
+from service.api.workload_estimates import workload_estimates
 
 __all__ = ["route_handlers"]
 
@@ -36,6 +37,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
         *calculations,
         sensitivities,
         comparisons,
+        workload_estimates,
         *estimate_routes,
         create_estimates,
         backlog,

@@ -15,7 +15,7 @@ from service.formats.documents import plan as plans
 from service.formats.documents.plan import PlanDocument
 from service.formats.merge_patch import merge_patch
 
-__all__ = ["apply_patch", "locate", "located"]
+__all__ = ["apply_patch", "locate", "located", "touches"]
 
 _SIZE_FIELDS: tuple[Path, ...] = (
     ("workload", "microbatch_size"),
@@ -40,7 +40,7 @@ def apply_patch(
     short = _short_lists(plans.to_core(document), plans.to_core(patched), patch)
     if short:
         raise InvalidInput(fault.under("patch") for fault in short)
-    if isinstance(patched.costs.stages, list) and not _touches(patch, ("costs", "stages")):
+    if isinstance(patched.costs.stages, list) and not touches(patch, ("costs", "stages")):
         faults = _stale_times(plans.to_core(document), plans.to_core(patched), patch)
         if faults:
             raise InvalidInput(fault.under("patch") for fault in faults)
@@ -55,7 +55,7 @@ def _short_lists(before: Plan, after: Plan, patch: Mapping[str, Any]) -> list[Fa
     kept = [
         ".".join(str(name) for name in path[:2])
         for path, numbers in given_lists(after)
-        if len(numbers) == had and not _touches(patch, path[:2])
+        if len(numbers) == had and not touches(patch, path[:2])
     ]
     if not kept:
         return []
@@ -72,7 +72,7 @@ def _stale_times(before: Plan, after: Plan, patch: Mapping[str, Any]) -> list[Fa
     faults = []
     sizes = _microbatch_size(before), _microbatch_size(after)
     if None not in sizes and sizes[0] != sizes[1]:
-        path = next(path for path in _SIZE_FIELDS if _touches(patch, path))
+        path = next(path for path in _SIZE_FIELDS if touches(patch, path))
         faults.append(_stale(path, f"the microbatch size from {sizes[0]} to {sizes[1]}"))
     lengths = _sequence_lengths(before), _sequence_lengths(after)
     if None not in lengths and lengths[0] != lengths[1]:
@@ -106,7 +106,7 @@ def _listed(lengths: tuple[int, ...] | None) -> str:
 
 def _length_path(patch: Mapping[str, Any]) -> Path:
     names = ("sequence_length", "microbatch_sequence_lengths")
-    touched = [("workload", name) for name in names if _touches(patch, ("workload", name))]
+    touched = [("workload", name) for name in names if touches(patch, ("workload", name))]
     return touched[-1] if touched else ("workload",)
 
 
@@ -127,7 +127,7 @@ def _microbatch_size(plan: Plan) -> Fraction | None:
     return None
 
 
-def _touches(patch: Any, path: Path) -> bool:
+def touches(patch: Any, path: Path) -> bool:
     """Whether the patch says anything at (or replaces what holds) the path."""
     for name in path:
         if not isinstance(patch, dict):
@@ -174,7 +174,7 @@ def located(
 def _located(
     fault: Fault, plan: str | PlanDocument, patch: Mapping[str, Any] | None, *, by_patch: bool
 ) -> Fault:
-    if patch is not None and fault.path and _touches(dict(patch), fault.path):
+    if patch is not None and fault.path and touches(dict(patch), fault.path):
         return fault.under("patch")
     if not isinstance(plan, str):
         return fault.under("plan")

@@ -153,15 +153,20 @@ class Work:
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, path, detail)])
 
 
-def check_batch(works: Iterable[Work], budget: int = BATCH_WORK_BUDGET) -> None:
-    """Raise `WorkBudgetExceeded`, pointing at `plans`, when all of them together are above it."""
+def check_batch(
+    works: Iterable[Work], budget: int = BATCH_WORK_BUDGET, *, what: str = "plans"
+) -> None:
+    """Raise `WorkBudgetExceeded` when all of them together are above it.
+
+    `what` they are is the list of the request that it points at.
+    """
     totals = [work.total for work in works]
     if sum(totals) > budget:
         detail = (
-            f"{len(totals)} plans are {sum(totals)} units of work together, the largest "
+            f"{len(totals)} {what} are {sum(totals)} units of work together, the largest "
             f"{max(totals)}; one request may take {budget}: send fewer of them at a time"
         )
-        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plans",), detail)])
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, (what,), detail)])
 
 
 def check_work(plan: Plan, *, replays: int = 0, budget: int = INLINE_WORK_BUDGET) -> Work:
