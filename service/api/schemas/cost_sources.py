@@ -57,6 +57,13 @@ class CostSourcesOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
         _Ratio | msgspec.UnsetType,
         Meta(description="The same if each layer deviates by itself."),
     ] = msgspec.UNSET
+    relative_error: Annotated[
+        _Ratio | msgspec.UnsetType,
+        Meta(
+            description="By how much of it the stage's work may be off because of layers that were "
+            "not measured at this shape; 0 where all were. Absent where nobody knows."
+        ),
+    ] = msgspec.UNSET
     samples: Annotated[
         Annotated[int, Meta(ge=1)] | msgspec.UnsetType,
         Meta(description="The least number of runs that a layer's times are means of."),
@@ -68,6 +75,7 @@ def cost_sources_terms(sources: CostSources, sizes: SizeClasses) -> CostSourcesO
     found = {
         "relative_deviation_at_most": sources.relative_deviation_at_most,
         "relative_deviation_if_independent": sources.relative_deviation_if_independent,
+        "relative_error": sources.relative_error,
         "samples": sources.samples,
     }
     known: dict[str, Any] = {name: value for name, value in found.items() if value is not None}

@@ -87,6 +87,10 @@ def check_form(plan: Plan) -> list[Fault]:
 def _check_costs(plan: Plan) -> list[Fault]:
     profiled = [name for name in ("model", "profile") if getattr(plan, name) is not None]
     faults = []
+    if plan.unmeasured_shapes is not None and plan.profile is None:
+        detail = "only a profile has shapes that were measured: name one, or leave this out"
+        path = ("costs", "unmeasured_shapes")
+        faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, path, detail))
     if plan.stages is not None:
         if profiled:
             detail = f"give either stages, or model and profile; got stages and {profiled[0]}"
@@ -100,7 +104,7 @@ def _check_costs(plan: Plan) -> list[Fault]:
         return faults
     if not profiled:
         detail = "give stages, or model and profile"
-        return [Fault(FaultCode.MISSING_FIELD, ("costs",), detail)]
+        return [*faults, Fault(FaultCode.MISSING_FIELD, ("costs",), detail)]
     if len(profiled) == 1:
         other = "profile" if profiled[0] == "model" else "model"
         detail = f"a {profiled[0]} alone gives no costs: name a {other} too"

@@ -8,10 +8,12 @@ from operator import attrgetter
 from service.core.amounts import Amount, SizeClasses, at_class, total
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.graph import Model
-from service.core.plans.plan import CostSources, Plan, ResolvedStage
+from service.core.plans.approximations import LayerLookup
+from service.core.plans.plan import CostSources, Plan, ResolvedStage, Statement
 from service.core.plans.recompute import layer_policies
 from service.core.plans.schedule import has_backward, splits_backward, stage_ranks
 from service.core.plans.workload import Batch
+from service.core.profiles.interpolation import UnmeasuredShapes
 from service.core.profiles.measurement import (
     NO_COMMUNICATION,
     Communication,
@@ -44,8 +46,8 @@ FREE = LayerCost(
 
 def layer_costs(
     plan: Plan, model: Model, profile: Profile, batch: Batch, sizes: SizeClasses
-) -> list[list[LayerCost]]:
-    """The cost of each layer, in execution order, for each size class.
+) -> tuple[list[list[LayerCost]], tuple[Statement, ...]]:
+    """The cost of each layer, in execution order, for each size class, and what was assumed.
 
     Raises `InvalidInput` with every fault of every class; layers that lack the same points share
     one.
@@ -62,14 +64,18 @@ def layer_costs(
         policies = (Recompute.NONE,) * len(policies)
     faults: list[Fault] = []
     costs = []
+    lookup = LayerLookup(profile, plan.unmeasured_shapes or UnmeasuredShapes.INTERPOLATE)
     for number in range(sizes.count):
         point = _point(plan, batch, number)
         points = [replace(point, recompute=policy) for policy in policies]
-        found = _at_points(plan, model, profile, points, faults)
-        costs.append(found)
+        try:
+            costs.append(_at_points(plan, model, lookup, points, faults))
+        except InvalidInput as too_much:
+            faults += too_much.faults
+            break
     if faults:
         raise InvalidInput(fault.under("costs", "profile") for fault in faults)
-    return costs
+    return costs, lookup.statements()
 
 
 def _point(plan: Plan, batch: Batch, number: int) -> Point:
@@ -84,7 +90,7 @@ def _point(plan: Plan, batch: Batch, number: int) -> Point:
 
 
 def _at_points(
-    plan: Plan, model: Model, profile: Profile, points: Sequence[Point], faults: list[Fault]
+    plan: Plan, model: Model, lookup: LayerLookup, points: Sequence[Point], faults: list[Fault]
 ) -> list[LayerCost]:
     """The cost of each layer at its point; as many as there are layers where none is at fault."""
     costs: list[LayerCost] = []
@@ -96,17 +102,20 @@ def _at_points(
         if layer.is_input:
             costs.append(FREE)
             continue
-        cost = profile.find(layer.name, point)
+        cost = lookup.find(layer.name, point)
         if cost is None:
-            missing.setdefault((point, profile.points(layer.name)), []).append(layer.name)
+            missing.setdefault((point, lookup.profile.points(layer.name)), []).append(layer.name)
         elif isinstance(cost, Fault):
             faults.append(cost)
         else:
-            costs.append(_with_recomputed(cost, layer.name, profile, point))
+            costs.append(_with_recomputed(cost, layer.name, lookup, point))
             needed = cost.backward_input_picoseconds if split else cost.backward_picoseconds
             if needed is None and backward:
                 without.setdefault(point, []).append(layer.name)
-    faults += [profile.missing(layers, point) for (point, _), layers in missing.items()]
+    faults += [
+        lookup.profile.missing(layers, point, lookup.why_missing)
+        for (point, _), layers in missing.items()
+    ]
     for point, layers in without.items():
         more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
         what, why = ("split of the backward", "splits it") if split else ("backward", "has one")
@@ -118,14 +127,14 @@ def _at_points(
     return costs
 
 
-def _with_recomputed(cost: LayerCost, layer: str, profile: Profile, point: Point) -> LayerCost:
+def _with_recomputed(cost: LayerCost, layer: str, lookup: LayerLookup, point: Point) -> LayerCost:
     """And what its recomputation makes: what the layer saves without one, less what it has kept.
 
-    Unknown where either was not measured.
+    Unknown where either is.
     """
     if not cost.recompute_picoseconds:
         return cost
-    whole = profile.find(layer, replace(point, recompute=Recompute.NONE))
+    whole = lookup.find(layer, replace(point, recompute=Recompute.NONE))
     if not isinstance(whole, LayerCost) or whole.saved_activation_bytes is None:
         return cost
     if cost.saved_activation_bytes is None:
@@ -212,6 +221,7 @@ def _sources(parts: Sequence[Sequence[LayerCost]]) -> CostSources:
         ),
         relative_deviation_at_most=together,
         relative_deviation_if_independent=apart,
+        relative_error=_relative_error(parts),
         samples=None if None in samples else min(filter(None, samples), default=None),
         workspace_bytes=_largest_workspace(parts),
     )
@@ -248,6 +258,20 @@ def _deviations(parts: Sequence[Sequence[LayerCost]]) -> tuple[float | None, flo
         together.append(fsum(known) / work)
         apart.append(sqrt(fsum(deviation**2 for deviation in known)) / work)
     return max(together), max(apart)
+
+
+def _relative_error(parts: Sequence[Sequence[LayerCost]]) -> float | None:
+    """Of the stage's work, if the errors of all its layers point the same way."""
+    found = []
+    for of_class in parts:
+        work = sum(cost.work_picoseconds for cost in of_class)
+        errors = [cost.relative_error for cost in of_class if cost.work_picoseconds]
+        if None in errors:
+            return None
+        if work:
+            off = fsum(c.work_picoseconds * (c.relative_error or 0.0) for c in of_class)
+            found.append(off / work)
+    return max(found, default=0.0)
 
 
 def _sum_if_known(parts: Sequence[Sequence[LayerCost]], field: str) -> Amount | None:

@@ -12,6 +12,7 @@ from service.core.plans.contract import Contract
 from service.core.plans.loads import DeviceLoad, LoadRule
 from service.core.plans.tied import TiedCopies, TiedParameters
 from service.core.plans.training import Training
+from service.core.profiles.interpolation import UnmeasuredShapes
 from service.core.profiles.measurement import Communication
 from service.core.profiles.provenance import Provenance
 from service.core.schedules.program import PairMode, StageEdge
@@ -221,6 +222,7 @@ class Plan:
     placement: Placement = field(default_factory=Placement)
     recompute: str = "none"  # which measurements a profile is asked for: none, full, selective
     training: Training | None = None
+    unmeasured_shapes: UnmeasuredShapes | None = None  # None: interpolate
     recompute_layers: tuple[tuple[str, str], ...] = ()  # names or patterns with policies of theirs
     contract: Contract = field(default_factory=Contract)
 
@@ -244,7 +246,9 @@ class CostSources:
 
     `layers` has how many layers got their costs in which way. The deviations are of one run over
     the mean, None where a layer's is unknown: at most that of all layers deviating together, and
-    that of layers deviating each by itself; the largest over the size classes. `samples` is the
+    that of layers deviating each by itself; the largest over the size classes. `relative_error` is
+    by how much of it the work may be off for costs that were interpolated, None where nobody knows.
+    `samples` is the
     least number of runs behind any of its layers, None where one does not say.
     `communication` is what of the tensor-parallel collectives is in the times, and what is hidden.
     """
@@ -253,6 +257,7 @@ class CostSources:
     communication: Communication
     relative_deviation_at_most: float | None
     relative_deviation_if_independent: float | None
+    relative_error: float | None
     samples: int | None
     workspace_bytes: Amount | None
 

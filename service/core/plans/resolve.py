@@ -16,8 +16,8 @@ from service.core.plans.device_loads import device_loads, load_assumptions
 from service.core.plans.devices import expand_devices
 from service.core.plans.disclosure import assumptions_of, left_out_of
 from service.core.plans.documents_assumed import documents_assumed
-from service.core.plans.loads import DeviceLoad
 from service.core.plans.flops import plan_flops
+from service.core.plans.loads import DeviceLoad
 from service.core.plans.measured import layer_costs, measured_stages
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.payloads import Payload, cut_payloads, given_payloads
@@ -29,6 +29,7 @@ from service.core.plans.plan import (
     PlanFlops,
     ResolvedPlan,
     ResolvedStage,
+    Statement,
     TransferOrigin,
 )
 from service.core.plans.relays import relay_assumptions, waiting_left_out
@@ -108,6 +109,7 @@ def resolve(
     stages: tuple[ResolvedStage, ...] | None = None
     payloads: list[Payload] | None = None
     costs: list[list[LayerCost]] | None = None
+    approximated: tuple[Statement, ...] = ()
     flops: PlanFlops | None = None
     weights: tuple[StageWeights, ...] | None = None
     copies: PricedCopies | None = None
@@ -122,7 +124,8 @@ def resolve(
             payloads = given_payloads(plan.stages, sizes, backward=has_backward(plan))
     elif model is not None:
         if profile is not None and batch is not None:
-            costs = attempt(layer_costs, plan, model, profile, batch, sizes)
+            found = attempt(layer_costs, plan, model, profile, batch, sizes)
+            costs, approximated = (None, ()) if found is None else found
         stage_of_layer = attempt(_assign, plan, model)
         if stage_of_layer is not None and costs is not None:
             stages = measured_stages(plan, model, stage_of_layer, costs)
@@ -179,6 +182,7 @@ def resolve(
             *assumptions_of_copies(tied),
             *relay_assumptions(boundaries),
             *load_assumptions(plan, loads),
+            *approximated,
             *documents_assumed(plan, cluster, profile, placement),
         ),
         not_represented=(

@@ -132,7 +132,8 @@ class LayerCost:
     measured apart; the communication of a backward is in the half of the inputs.
     `recompute_picoseconds` is 0 without recompute, and so are the bytes that it makes beside those
     that are saved, which no measurement alone knows. `relative_deviation` is of a run over the mean
-    of runs, `samples` how many runs there were.
+    of runs, `samples` how many runs there were. `relative_error` is by how much of it the work may
+    be off at most where it was not measured at this shape, None where nobody knows.
     """
 
     forward_picoseconds: int
@@ -147,6 +148,7 @@ class LayerCost:
     samples: int | None = None
     relative_deviation: float | None = None
     provenance: Provenance = Provenance.MEASURED
+    relative_error: float | None = 0.0
 
     @property
     def communication_known(self) -> bool:

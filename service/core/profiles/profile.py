@@ -1,10 +1,11 @@
-"""Measured costs of layers, looked up at exact points."""
+"""Measured costs of layers, looked up at exact points, or between them where that is said."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from re import Pattern
 
 from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.profiles.interpolation import Approximation, Shapes
 from service.core.profiles.measurement import (
     LayerCost,
     Measurement,
@@ -30,7 +31,7 @@ __all__ = [
 class _LayerPattern:
     text: str
     expression: Pattern[str]
-    costs: Mapping[Point, LayerCost]
+    shapes: Shapes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +44,7 @@ class Profile:
     device: str | None
     precision: str | None
     measurements: tuple[Measurement, ...]
-    _named: Mapping[str, Mapping[Point, LayerCost]]
+    _named: Mapping[str, Shapes]
     _patterns: tuple[_LayerPattern, ...]
     description: str = ""
     transfers: tuple[RecordedTransfer, ...] = ()
@@ -72,19 +73,43 @@ class Profile:
 
     def find(self, layer: str, point: Point) -> LayerCost | Fault | None:
         """Like `lookup`; None where nothing was measured, a fault where two patterns fit."""
-        cost = self._named.get(layer, {}).get(point)
-        if cost is not None:
-            return cost
+        named = self._named.get(layer)
+        if named is not None and point in named.costs:
+            return named.costs[point]
         fitting = [
             pattern
             for pattern in self._patterns
-            if point in pattern.costs and pattern.expression.match(layer)
+            if point in pattern.shapes.costs and pattern.expression.match(layer)
         ]
         if len(fitting) > 1:
-            names = " and ".join(repr(pattern.text) for pattern in fitting)
-            detail = f"layer {layer!r} fits the patterns {names} at {point}: one must give way"
-            return Fault(FaultCode.INCONSISTENT, (), detail)
-        return fitting[0].costs[point] if fitting else None
+            return _two_patterns(layer, point, [pattern.text for pattern in fitting])
+        return fitting[0].shapes.costs[point] if fitting else None
+
+    def near(
+        self, layer: str, point: Point, *, beyond: bool = False
+    ) -> Approximation | Fault | None:
+        """The cost at a point that was not measured, from the measured ones around it.
+
+        A layer's own points go before those of a pattern, and points around before those that are
+        only near, for which `beyond` asks. None where there are none, a fault where two patterns
+        have some.
+        """
+        named = self._named.get(layer)
+        fitting = [pattern for pattern in self._patterns if pattern.expression.match(layer)]
+        for outside in (False, True) if beyond else (False,):
+            own = None if named is None else named.near(point, beyond=outside)
+            if own is not None:
+                return own
+            found = {
+                pattern.text: approximation
+                for pattern in fitting
+                if (approximation := pattern.shapes.near(point, beyond=outside)) is not None
+            }
+            if len(found) > 1:
+                return _two_patterns(layer, point, list(found))
+            if found:
+                return next(iter(found.values()))
+        return None
 
     def unfitting(self, layers: Iterable[str]) -> tuple[str, ...]:
         """The patterns that fit none of these layers, in the order of the profile."""
@@ -97,10 +122,11 @@ class Profile:
 
     def points(self, layer: str) -> tuple[Point, ...]:
         """The points at which a layer was measured, smallest shapes first."""
-        points = set(self._named.get(layer, {}))
+        named = self._named.get(layer)
+        points = set() if named is None else set(named.costs)
         for pattern in self._patterns:
             if pattern.expression.match(layer):
-                points.update(pattern.costs)
+                points.update(pattern.shapes.costs)
         return tuple(
             sorted(
                 points,
@@ -113,12 +139,15 @@ class Profile:
             )
         )
 
-    def missing(self, layers: Sequence[str], point: Point) -> Fault:
-        """The fault that says that these layers (at least one) were not measured at `point`."""
+    def missing(self, layers: Sequence[str], point: Point, why: str = "") -> Fault:
+        """The fault that says that these layers (at least one) were not measured at `point`.
+
+        `why` nothing else stands in for it follows.
+        """
         points = self.points(layers[0])
         known = "; ".join(str(known) for known in points[:4]) or "nothing"
         more = f" and {len(points) - 4} more points" if len(points) > 4 else ""
-        detail = f"{_listed(layers)} not measured at {point}; measured: {known}{more}"
+        detail = f"{_listed(layers)} not measured at {point}; measured: {known}{more}{why}"
         return Fault(FaultCode.MISSING_PROFILE_POINT, (), detail)
 
 
@@ -155,12 +184,21 @@ def build_profile(
         device=device,
         precision=precision,
         measurements=tuple(measurements),
-        _named={layer: points for layer, points in costs.items() if layer not in patterns},
+        _named={
+            layer: Shapes.of(points) for layer, points in costs.items() if layer not in patterns
+        },
         _patterns=tuple(
-            _LayerPattern(text, name_expression(text), points) for text, points in patterns.items()
+            _LayerPattern(text, name_expression(text), Shapes.of(points))
+            for text, points in patterns.items()
         ),
         description=description,
     )
+
+
+def _two_patterns(layer: str, point: Point, patterns: Sequence[str]) -> Fault:
+    names = " and ".join(repr(pattern) for pattern in patterns)
+    detail = f"layer {layer!r} fits the patterns {names} at {point}: one must give way"
+    return Fault(FaultCode.INCONSISTENT, (), detail)
 
 
 def _listed(layers: Sequence[str], limit: int = 3) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.core.plans.plan import ActivationChange, GivenStage
+from service.core.profiles.interpolation import UnmeasuredShapes
 from service.formats.documents.fields import (
     MAX_INTEGER,
     MAX_LISTED_MICROBATCHES,
@@ -216,6 +217,17 @@ class CostsDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
     model: Annotated[Reference, Meta(examples=["gpt-48@1"])] | UnsetType = UNSET
     profile: Annotated[Reference, Meta(examples=["gpt-48-h100@3"])] | UnsetType = UNSET
+    unmeasured_shapes: (
+        Annotated[
+            UnmeasuredShapes,
+            Meta(
+                description="What is done where the profile does not measure a layer at the shape "
+                "of the plan: interpolate between measured ones (when absent), extrapolate beyond "
+                "them too, or refuse. The answer marks such costs and says how far off they may be"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 def stage_to_core(document: StageDocument) -> GivenStage:

@@ -331,6 +331,7 @@ def to_core(document: PlanDocument) -> Plan:
         stages=None if stages is None else tuple(stage_to_core(stage) for stage in stages),
         model=or_none(document.costs.model),
         profile=or_none(document.costs.profile),
+        unmeasured_shapes=or_none(document.costs.unmeasured_shapes),
         partition=partition,
         topology=or_none(document.topology),
         placement=_placement(or_none(document.placement)),
