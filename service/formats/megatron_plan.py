@@ -15,9 +15,9 @@ from service.formats.documents.plan import (
     ParallelismDocument,
     PartitionDocument,
     PlanDocument,
-    RecomputeDocument,
     WorkloadDocument,
 )
+from service.formats.documents.recompute import RecomputeDocument
 from service.formats.documents.schedule import ScheduleDocument, ScheduleKind
 from service.formats.megatron_options import Options
 

@@ -113,3 +113,54 @@ async def test_one_stage_recomputes_what_it_is_told_to(stored: httpx.AsyncClient
     )
     (error,) = response.json()["errors"]
     assert error["pointer"] == "/patch/recompute/layers/x~1y"
+
+
+async def test_without_a_profile_costs_are_assumed_and_marked(client: httpx.AsyncClient) -> None:
+    """2 x 2 x 4096 x 16384 FLOPs a token, 4096 tokens, over half of an H100's 989.5 TFLOP/s."""
+    width, hidden = 16_384, 4_096
+    layer = {
+        "name": "mlp",
+        "kind": "mlp",
+        "repeat": 2,
+        "parameters": [{"name": "w", "count": 2 * width * hidden, "dtype": "bf16"}],
+        "dimensions": {"hidden_size": hidden, "mlp": {"width": width, "gated": False}},
+    }
+    topology = {
+        "hosts": [{"name": "host", "count": 1, "design": "dgx-h100"}],
+    }
+    for path, document in (("models/mlps", {"layers": [layer], "tensors": []}),):
+        stored = await client.put(f"/v1/{path}", json=document)
+        assert stored.status_code == 201, stored.text
+    assert (await client.put("/v1/topologies/one", json=topology)).status_code == 201
+    plan = {
+        "topology": "one",
+        "costs": {"model": "mlps", "assumed": {}},
+        "workload": {"microbatches": 4, "microbatch_size": 1, "sequence_length": 4096},
+        "partition": {"layers_per_stage": [1, 1]},
+        "schedule": {"kind": "zb_h1"},
+    }
+    response = await client.post("/v1/estimates", json={"plan": plan})
+    assert response.status_code == 201, response.text
+    answer = response.json()
+    first, _ = answer["cadence"]["stages"]
+    forward = 4 * width * hidden * 4096 / (989.5e12 / 2)
+    assert first["forward_seconds"] == pytest.approx(forward)
+    assert first["backward_input_seconds"] == first["backward_weight_seconds"]
+    assert first["provenance"] == "assumed"
+    assert first["cost_sources"] == {"layers": {"assumed": 1}}
+    assert "assumed_costs" in {said["code"] for said in answer["assumptions"]}
+    assert "assumed_inside" in {said["code"] for said in answer["not_represented"]}
+    assert answer["plan"]["costs"]["assumed"] == {}
+
+    patch: dict[str, Any] = {"costs": {"assumed": {"compute_efficiency": 0.25}}}
+    response = await client.post("/v1/cadence", json={"plan": plan, "patch": patch})
+    assert response.json()["stages"][0]["forward_seconds"] == pytest.approx(2 * forward)
+    response = await client.post(
+        "/v1/cadence",
+        json={"plan": plan, "patch": {"costs": {"assumed": {"compute_dtype": "fp64"}}}},
+    )
+    (error,) = response.json()["errors"]
+    assert (error["code"], error["pointer"]) == (
+        "missing_field",
+        "/plan/costs/assumed/peak_flops",
+    )

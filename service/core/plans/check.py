@@ -85,15 +85,15 @@ def check_form(plan: Plan) -> list[Fault]:
 
 
 def _check_costs(plan: Plan) -> list[Fault]:
-    profiled = [name for name in ("model", "profile") if getattr(plan, name) is not None]
+    named = [name for name in ("model", "profile", "assumed") if getattr(plan, name) is not None]
     faults = []
     if plan.unmeasured_shapes is not None and plan.profile is None:
         detail = "only a profile has shapes that were measured: name one, or leave this out"
         path = ("costs", "unmeasured_shapes")
         faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, path, detail))
     if plan.stages is not None:
-        if profiled:
-            detail = f"give either stages, or model and profile; got stages and {profiled[0]}"
+        if named:
+            detail = f"give either stages, or model and profile; got stages and {named[0]}"
             faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("costs",), detail))
         if plan.partition is not None:
             detail = "the stages are given: there is no model to cut, so leave partition out"
@@ -102,13 +102,21 @@ def _check_costs(plan: Plan) -> list[Fault]:
             detail = "the stages are given: their recompute_seconds say what each computes again"
             faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("recompute", "layers"), detail))
         return faults
-    if not profiled:
+    if not named:
         detail = "give stages, or model and profile"
         return [*faults, Fault(FaultCode.MISSING_FIELD, ("costs",), detail)]
-    if len(profiled) == 1:
-        other = "profile" if profiled[0] == "model" else "model"
-        detail = f"a {profiled[0]} alone gives no costs: name a {other} too"
-        faults.append(Fault(FaultCode.MISSING_FIELD, ("costs", other), detail))
+    if plan.model is None:
+        detail = f"{named[0]} alone gives no costs: name a model too"
+        faults.append(Fault(FaultCode.MISSING_FIELD, ("costs", "model"), detail))
+    elif len(named) == 1:
+        detail = (
+            "a model alone gives no costs: name a profile too, or give assumed (it may be empty) "
+            "for costs from FLOPs and bytes"
+        )
+        faults.append(Fault(FaultCode.MISSING_FIELD, ("costs", "profile"), detail))
+    if plan.profile is not None and plan.assumed is not None:
+        detail = "the profile says what layers cost: leave assumed out, or the profile"
+        faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, ("costs", "assumed"), detail))
     if plan.partition is None:
         detail = "say which layers each stage holds: layers_per_stage, cuts or stages"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("partition",), detail))

@@ -1,7 +1,7 @@
 """What one microbatch costs on each stage, summed from what a profile says of its layers."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from math import fsum, sqrt
 from operator import attrgetter
 
@@ -24,7 +24,7 @@ from service.core.profiles.measurement import (
 from service.core.profiles.profile import Profile
 from service.core.profiles.provenance import Provenance, weakest
 
-__all__ = ["FREE", "layer_costs", "measured_stages"]
+__all__ = ["FREE", "PricedLayers", "check_lookups", "layer_costs", "measured_stages"]
 
 # Costs of layers that are looked up for one plan, each at every sequence length.
 MAX_LOOKUPS = 200_000
@@ -44,14 +44,17 @@ FREE = LayerCost(
 )
 
 
-def layer_costs(
-    plan: Plan, model: Model, profile: Profile, batch: Batch, sizes: SizeClasses
-) -> tuple[list[list[LayerCost]], tuple[Statement, ...]]:
-    """The cost of each layer, in execution order, for each size class, and what was assumed.
+@dataclass(frozen=True, slots=True, eq=False)
+class PricedLayers:
+    """The cost of each layer, in execution order, for each size class, and what is said of it."""
 
-    Raises `InvalidInput` with every fault of every class; layers that lack the same points share
-    one.
-    """
+    costs: list[list[LayerCost]]
+    assumptions: tuple[Statement, ...]
+    left_out: tuple[Statement, ...] = ()
+
+
+def check_lookups(model: Model, sizes: SizeClasses) -> None:
+    """Raise `InvalidInput` where layers at so many sequence lengths are too many."""
     if len(model.layers) * sizes.count > MAX_LOOKUPS:
         detail = (
             f"{sizes.count} sequence lengths of {len(model.layers)} layers; at most {MAX_LOOKUPS} "
@@ -59,6 +62,17 @@ def layer_costs(
         )
         path = ("workload", "microbatch_sequence_lengths")
         raise InvalidInput([Fault(FaultCode.WORK_BUDGET, path, detail)])
+
+
+def layer_costs(
+    plan: Plan, model: Model, profile: Profile, batch: Batch, sizes: SizeClasses
+) -> PricedLayers:
+    """What the profile says of each layer.
+
+    Raises `InvalidInput` with every fault of every class; layers that lack the same points share
+    one.
+    """
+    check_lookups(model, sizes)
     policies = layer_policies(plan, model)
     if not has_backward(plan):
         policies = (Recompute.NONE,) * len(policies)
@@ -75,7 +89,19 @@ def layer_costs(
             break
     if faults:
         raise InvalidInput(fault.under("costs", "profile") for fault in faults)
-    return costs, lookup.statements()
+    return PricedLayers(costs, lookup.statements(), _spread_left_out(costs))
+
+
+def _spread_left_out(costs: Sequence[Sequence[LayerCost]]) -> tuple[Statement, ...]:
+    silent = sum(
+        any(cost.work_picoseconds and cost.relative_deviation is None for cost in of_layer)
+        for of_layer in zip(*costs, strict=True)
+    )
+    if not silent:
+        return ()
+    layers = "1 layer that was" if silent == 1 else f"{silent} layers that were"
+    detail = f"how much the time of {layers} measured without a spread varies from run to run"
+    return (Statement("cost_spread", detail),)
 
 
 def _point(plan: Plan, batch: Batch, number: int) -> Point:

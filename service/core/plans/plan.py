@@ -9,11 +9,11 @@ from service.core.models.dimensions import Split
 from service.core.models.graph import Model
 from service.core.models.weights import StageWeights
 from service.core.plans.contract import Contract
+from service.core.plans.cost_sources import AssumedCosts, CostSources
 from service.core.plans.loads import DeviceLoad, LoadRule
 from service.core.plans.tied import TiedCopies, TiedParameters
 from service.core.plans.training import Training
 from service.core.profiles.interpolation import UnmeasuredShapes
-from service.core.profiles.measurement import Communication
 from service.core.profiles.provenance import Provenance
 from service.core.schedules.program import PairMode, StageEdge
 from service.core.schedules.transfers import TransferMode
@@ -22,6 +22,7 @@ from service.core.topology.paths import PhysicalPath
 
 __all__ = [
     "ActivationChange",
+    "AssumedCosts",
     "Boundary",
     "CostSources",
     "CrossingTensor",
@@ -209,7 +210,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked for. Costs are either `stages` or a model with a profile and a partition."""
+    """What is asked for. Costs are either `stages`, or a model, cut by a partition, with a profile
+    or with assumed rates.
+    """
 
     degrees: Degrees
     workload: Workload
@@ -222,6 +225,7 @@ class Plan:
     placement: Placement = field(default_factory=Placement)
     recompute: str = "none"  # which measurements a profile is asked for: none, full, selective
     training: Training | None = None
+    assumed: AssumedCosts | None = None  # in place of a profile
     unmeasured_shapes: UnmeasuredShapes | None = None  # None: interpolate
     recompute_layers: tuple[tuple[str, str], ...] = ()  # names or patterns with policies of theirs
     contract: Contract = field(default_factory=Contract)
@@ -238,28 +242,6 @@ class Placed:
     def at(self, dimension: Dimension) -> int:
         """The coordinate in one dimension."""
         return dict(self.coordinates)[dimension]
-
-
-@dataclass(frozen=True, slots=True)
-class CostSources:
-    """What the costs of a stage that were summed over its layers rest on.
-
-    `layers` has how many layers got their costs in which way. The deviations are of one run over
-    the mean, None where a layer's is unknown: at most that of all layers deviating together, and
-    that of layers deviating each by itself; the largest over the size classes. `relative_error` is
-    by how much of it the work may be off for costs that were interpolated, None where nobody knows.
-    `samples` is the
-    least number of runs behind any of its layers, None where one does not say.
-    `communication` is what of the tensor-parallel collectives is in the times, and what is hidden.
-    """
-
-    layers: tuple[tuple[Provenance, int], ...]
-    communication: Communication
-    relative_deviation_at_most: float | None
-    relative_deviation_if_independent: float | None
-    relative_error: float | None
-    samples: int | None
-    workspace_bytes: Amount | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """From a plan to numbers: stages, boundaries, ranks on devices, and what was assumed on the way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from service.core.amounts import SizeClasses, at_class
@@ -9,6 +9,7 @@ from service.core.models.cuts import cut_model
 from service.core.models.graph import Model
 from service.core.models.sizes import BatchShape
 from service.core.models.weights import StageWeights, stage_weights
+from service.core.plans.assumed import assumed_layers
 from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
 from service.core.plans.costs import given_stages
@@ -18,7 +19,7 @@ from service.core.plans.disclosure import assumptions_of, left_out_of
 from service.core.plans.documents_assumed import documents_assumed
 from service.core.plans.flops import plan_flops
 from service.core.plans.loads import DeviceLoad
-from service.core.plans.measured import layer_costs, measured_stages
+from service.core.plans.measured import PricedLayers, layer_costs, measured_stages
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.payloads import Payload, cut_payloads, given_payloads
 from service.core.plans.placement import Layout, check_order, layout, place_ranks
@@ -29,7 +30,6 @@ from service.core.plans.plan import (
     PlanFlops,
     ResolvedPlan,
     ResolvedStage,
-    Statement,
     TransferOrigin,
 )
 from service.core.plans.relays import relay_assumptions, waiting_left_out
@@ -42,7 +42,6 @@ from service.core.plans.schedule import (
 from service.core.plans.tied_exchange import PricedCopies, tied_copies
 from service.core.plans.tied_statements import assumptions_of_copies, left_out_of_copies
 from service.core.plans.workload import Batch, resolve_batch, size_classes
-from service.core.profiles.measurement import LayerCost
 from service.core.profiles.profile import Profile
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.cluster import Cluster
@@ -108,8 +107,7 @@ def resolve(
 
     stages: tuple[ResolvedStage, ...] | None = None
     payloads: list[Payload] | None = None
-    costs: list[list[LayerCost]] | None = None
-    approximated: tuple[Statement, ...] = ()
+    layers: PricedLayers | None = None
     flops: PlanFlops | None = None
     weights: tuple[StageWeights, ...] | None = None
     copies: PricedCopies | None = None
@@ -124,13 +122,18 @@ def resolve(
             payloads = given_payloads(plan.stages, sizes, backward=has_backward(plan))
     elif model is not None:
         if profile is not None and batch is not None:
-            found = attempt(layer_costs, plan, model, profile, batch, sizes)
-            costs, approximated = (None, ()) if found is None else found
+            layers = attempt(layer_costs, plan, model, profile, batch, sizes)
         stage_of_layer = attempt(_assign, plan, model)
-        if stage_of_layer is not None and costs is not None:
-            stages = measured_stages(plan, model, stage_of_layer, costs)
-        if costs is not None and batch is not None:
+        if plan.assumed is not None and stage_of_layer is not None and batch is not None:
+            of_stages = _devices_of_stages(plan, ranks, placement, homes)
+            if cluster is None or of_stages is not None:
+                layers = attempt(
+                    assumed_layers, plan, model, batch, sizes, stage_of_layer, of_stages, cluster
+                )
+        if layers is not None and batch is not None:
             flops = attempt(plan_flops, plan, model, batch, sizes)
+            if stage_of_layer is not None:
+                stages = measured_stages(plan, model, stage_of_layer, layers.costs)
         if stage_of_layer is not None and batch is not None:
             payloads = attempt(_cut, plan, model, stage_of_layer, batch, sizes)
         if stage_of_layer is not None:
@@ -182,15 +185,37 @@ def resolve(
             *assumptions_of_copies(tied),
             *relay_assumptions(boundaries),
             *load_assumptions(plan, loads),
-            *approximated,
+            *(() if layers is None else layers.assumptions),
             *documents_assumed(plan, cluster, profile, placement),
         ),
         not_represented=(
-            *left_out_of(plan, mode, batch, stages, boundaries, costs),
+            *left_out_of(
+                plan, mode, batch, stages, boundaries, None if layers is None else layers.costs
+            ),
+            *(() if layers is None else layers.left_out),
             *left_out_of_copies(tied),
             *waiting_left_out(boundaries),
         ),
     )
+
+
+def _devices_of_stages(
+    plan: Plan,
+    ranks: Layout | None,
+    placement: tuple[Placed, ...] | None,
+    homes: Sequence[Sequence[int]] | None,
+) -> list[list[str]] | None:
+    """The devices that each stage runs on, in any direction; None where they are not known."""
+    if ranks is None or placement is None or homes is None or plan.topology is None:
+        return None
+    of_rank = [
+        [device for rank in ranks.ranks_at(number) if (device := placement[rank].device)]
+        for number in range(ranks.pipeline.degree)
+    ]
+    return [
+        [device for rank in sorted(set(hosts)) for device in of_rank[rank]]
+        for hosts in zip(*homes, strict=True)
+    ]
 
 
 def _transfer_mode(plan: Plan, boundaries: tuple[Boundary, ...]) -> TransferMode:

@@ -8,7 +8,14 @@ from service.core.amounts import Amount, SizeClasses, combine
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.plans.plan import ActivationChange, Degrees, GivenStage, Plan
 
-__all__ = ["Batch", "given_lists", "lengths_differ", "resolve_batch", "size_classes"]
+__all__ = [
+    "Batch",
+    "given_lists",
+    "lengths_differ",
+    "prices_layers",
+    "resolve_batch",
+    "size_classes",
+]
 
 # Looked at for every stage of every plan, so what belongs to the type is found once.
 _NAMES = {of: tuple(each.name for each in fields(of)) for of in (GivenStage, ActivationChange)}
@@ -52,6 +59,11 @@ def given_lists(plan: Plan) -> Iterator[tuple[Path, Sequence[float]]]:
                 for part, change in _fields(value):
                     if isinstance(change, tuple):
                         yield ("costs", "stages", number, name, part), change
+
+
+def prices_layers(plan: Plan) -> bool:
+    """Whether layers of a model are priced at the plan's shape, by a profile or by assumption."""
+    return plan.profile is not None or plan.assumed is not None
 
 
 def lengths_differ(plan: Plan) -> bool:
@@ -111,8 +123,8 @@ def resolve_batch(plan: Plan, sizes: SizeClasses) -> Batch:
             )
             path = ("workload", "global_batch_size")
             faults.append(Fault(FaultCode.INDIVISIBLE, path, detail))
-    elif plan.profile is not None:
-        detail = "a profile is asked for one shape: give microbatch_size or global_batch_size"
+    elif prices_layers(plan):
+        detail = "layers are priced at one shape: give microbatch_size or global_batch_size"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("workload", "microbatch_size"), detail))
 
     faults += _list_faults(plan)
@@ -127,7 +139,10 @@ def resolve_batch(plan: Plan, sizes: SizeClasses) -> Batch:
             path = ("workload", "microbatch_sequence_lengths")
             faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, path, detail))
         length = sizes.amount(lengths) if len(lengths) == work.microbatches else None
-    elif length is None and degrees.context > 1 and plan.profile is not None:
+    elif length is None and plan.assumed is not None:
+        detail = "FLOPs are counted of tokens: say how long sequences are"
+        faults.append(Fault(FaultCode.MISSING_FIELD, ("workload", "sequence_length"), detail))
+    elif length is None and degrees.context > 1 and prices_layers(plan):
         detail = "context splits sequences: say how long they are"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("workload", "sequence_length"), detail))
     of_rank = None

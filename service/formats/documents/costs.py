@@ -4,7 +4,8 @@ from typing import Annotated, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from service.core.plans.plan import ActivationChange, GivenStage
+from service.core.models.dtypes import DType
+from service.core.plans.plan import ActivationChange, AssumedCosts, GivenStage
 from service.core.profiles.interpolation import UnmeasuredShapes
 from service.formats.documents.fields import (
     MAX_INTEGER,
@@ -17,7 +18,14 @@ from service.formats.documents.fields import (
     or_none,
 )
 
-__all__ = ["ActivationDeltasDocument", "CostsDocument", "StageDocument", "stage_to_core"]
+__all__ = [
+    "ActivationDeltasDocument",
+    "AssumedCostsDocument",
+    "CostsDocument",
+    "StageDocument",
+    "assumed_to_core",
+    "stage_to_core",
+]
 
 
 Number = TypeVar("Number", int, float)
@@ -29,6 +37,9 @@ _Listed = Meta(
 SignedBytes = Annotated[
     int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER, extra_json_schema={"x-unit": "bytes"})
 ]
+
+Efficiency = Annotated[float, Meta(gt=0, le=1)]
+Rate = Annotated[float, Meta(gt=0, le=1e30)]
 
 # One number for all microbatches, or one for each.
 SecondsEach = Seconds | Annotated[list[Seconds], _Listed]
@@ -200,8 +211,72 @@ class StageDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
 
 
+class AssumedCostsDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Costs that nobody measured: FLOPs and bytes of each layer over what its device sustains.
+
+    Each pass of a layer takes the longer of both. Every number of the answer that rests on them is
+    marked assumed. An empty object takes all from the topology and the defaults.
+    """
+
+    compute_efficiency: (
+        Annotated[
+            Efficiency,
+            Meta(
+                description="Part of its peak FLOP/s that a device sustains. 0.5 when absent: an "
+                "A100 reached 44 to 52 % over whole iterations (Narayanan et al. 2021, table 1)",
+                examples=[0.45],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    memory_efficiency: (
+        Annotated[
+            Efficiency,
+            Meta(
+                description="Part of its memory bandwidth that a device sustains. 0.878 when "
+                "absent: copies on a V100 reached 790 of 900 GB/s (Warburton 2018)",
+                examples=[0.85],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    peak_flops: (
+        Annotated[
+            Rate,
+            Meta(
+                description="Of each device per second, in place of what the topology says for "
+                "compute_dtype",
+                examples=[9.895e14],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    memory_bytes_per_second: (
+        Annotated[
+            Rate,
+            Meta(
+                description="Of each device's memory, in place of what the topology says",
+                examples=[3.35e12],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    compute_dtype: (
+        Annotated[
+            DType,
+            Meta(
+                description="Whose peak counts; when absent training.weight_dtype, and else the "
+                "type of most weights of the model"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
 class CostsDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Either `stages`, or `model` with `profile` (the plan's `partition` then cuts the model)."""
+    """Either `stages`, or `model` with `profile` or `assumed` (the plan's `partition` then cuts the
+    model).
+    """
 
     stages: (
         Annotated[
@@ -217,6 +292,13 @@ class CostsDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
     ) = UNSET
     model: Annotated[Reference, Meta(examples=["gpt-48@1"])] | UnsetType = UNSET
     profile: Annotated[Reference, Meta(examples=["gpt-48-h100@3"])] | UnsetType = UNSET
+    assumed: (
+        Annotated[
+            AssumedCostsDocument,
+            Meta(description="In place of a profile, where there is none"),
+        ]
+        | UnsetType
+    ) = UNSET
     unmeasured_shapes: (
         Annotated[
             UnmeasuredShapes,
@@ -228,6 +310,17 @@ class CostsDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
         ]
         | UnsetType
     ) = UNSET
+
+
+def assumed_to_core(document: AssumedCostsDocument) -> AssumedCosts:
+    """The rates that a plan assumes; what it leaves out is None."""
+    return AssumedCosts(
+        compute_efficiency=or_none(document.compute_efficiency),
+        memory_efficiency=or_none(document.memory_efficiency),
+        peak_flops=or_none(document.peak_flops),
+        memory_bytes_per_second=or_none(document.memory_bytes_per_second),
+        compute_dtype=or_none(document.compute_dtype),
+    )
 
 
 def stage_to_core(document: StageDocument) -> GivenStage:

@@ -17,9 +17,8 @@ from service.core.plans.plan import (
     Workload,
 )
 from service.core.profiles.measurement import Recompute
-from service.core.profiles.patterns import MAX_PATTERNS
 from service.formats.documents.contract import ContractDocument, contract_to_core
-from service.formats.documents.costs import CostsDocument, stage_to_core
+from service.formats.documents.costs import CostsDocument, assumed_to_core, stage_to_core
 from service.formats.documents.fields import (
     MAX_LAYERS,
     MAX_LISTED_MICROBATCHES,
@@ -27,12 +26,12 @@ from service.formats.documents.fields import (
     MAX_STAGES,
     Count,
     ElementName,
-    LayerPattern,
     PositiveCount,
     Reference,
     Text,
     or_none,
 )
+from service.formats.documents.recompute import RecomputeDocument, layers_to_core
 from service.formats.documents.schedule import ScheduleDocument, schedule_to_core
 from service.formats.documents.training import TrainingDocument, training_to_core
 
@@ -41,7 +40,6 @@ __all__ = [
     "PartitionDocument",
     "PlacementDocument",
     "PlanDocument",
-    "RecomputeDocument",
     "WorkloadDocument",
     "to_core",
 ]
@@ -253,31 +251,6 @@ class PlacementDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen
     ) = UNSET
 
 
-class RecomputeDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Which activations are dropped and computed again."""
-
-    default: (
-        Annotated[
-            Recompute,
-            Meta(description="Of each layer; none when absent. A profile is asked for such points"),
-        ]
-        | UnsetType
-    ) = UNSET
-    layers: (
-        Annotated[
-            dict[LayerPattern, Recompute],
-            Meta(
-                min_length=1,
-                max_length=MAX_PATTERNS,
-                description="Layers of the model, by name or by pattern, with a policy of their "
-                "own. A name goes before a pattern, and patterns agree where two fit a layer",
-                examples=[{"block.*.mlp": "full"}],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-
-
 class PlanDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A plan. What is left out takes the default that its description names."""
 
@@ -310,6 +283,7 @@ class PlanDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
 def to_core(document: PlanDocument) -> Plan:
     """The plan with its defaults. Never refuses: `service.core.plans.resolve` finds the faults."""
     stages = or_none(document.costs.stages)
+    assumed = or_none(document.costs.assumed)
     partition = _partition(or_none(document.partition))
     schedule = schedule_to_core(document.schedule)
     stated = len(stages) if stages is not None else _stated_stages(partition)
@@ -317,7 +291,6 @@ def to_core(document: PlanDocument) -> Plan:
     recompute = or_none(document.recompute)
     policy = None if recompute is None else or_none(recompute.default)
     training = or_none(document.training)
-    of_layers = None if recompute is None else or_none(recompute.layers)
     return Plan(
         degrees=_degrees(or_none(document.parallelism), _stated_ranks(schedule, stated)),
         workload=Workload(
@@ -331,15 +304,14 @@ def to_core(document: PlanDocument) -> Plan:
         stages=None if stages is None else tuple(stage_to_core(stage) for stage in stages),
         model=or_none(document.costs.model),
         profile=or_none(document.costs.profile),
+        assumed=None if assumed is None else assumed_to_core(assumed),
         unmeasured_shapes=or_none(document.costs.unmeasured_shapes),
         partition=partition,
         topology=or_none(document.topology),
         placement=_placement(or_none(document.placement)),
         recompute=(policy or Recompute.NONE).value,
         training=None if training is None else training_to_core(training),
-        recompute_layers=tuple(
-            (name, own.value) for name, own in sorted((of_layers or {}).items())
-        ),
+        recompute_layers=layers_to_core(recompute),
         contract=contract_to_core(document.contract),
     )
 

@@ -60,6 +60,14 @@ def test_a_spread_that_one_layer_lacks_is_unknown() -> None:
     assert found.samples is None
 
 
+def test_layers_without_a_spread_are_counted_among_what_is_left_out() -> None:
+    rows = (measured(0, relative_deviation=0.1), measured(1), measured(2))
+    (said,) = [one for one in resolved(*rows).not_represented if one.code == "cost_spread"]
+    assert said.detail.startswith("how much the time of 2 layers that were measured without")
+    known = resolved(measured(0, relative_deviation=0.0)).not_represented
+    assert "cost_spread" not in {one.code for one in known}
+
+
 def test_the_workspace_is_that_of_the_largest_layer() -> None:
     assert (
         sources(measured(0, workspace_bytes=7), measured(1, workspace_bytes=5)).workspace_bytes == 7

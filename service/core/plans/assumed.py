@@ -1,0 +1,322 @@
+"""What one microbatch costs on each layer where no profile says: FLOPs and bytes over the rates of
+the device, times stated efficiencies. Every number of it is an assumption and marked so.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.core.amounts import SizeClasses, at_class
+from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.models.dimensions import Experts
+from service.core.models.dtypes import DType
+from service.core.models.flops import CountedFrom, LayerFlops, layer_flops
+from service.core.models.graph import Layer, Model
+from service.core.models.sizes import BatchShape, TensorBytes, tensor_bytes
+from service.core.plans.measured import FREE, PricedLayers, check_lookups
+from service.core.plans.plan import AssumedCosts, Plan, Statement
+from service.core.plans.recompute import layer_policies
+from service.core.plans.schedule import has_backward
+from service.core.plans.workload import Batch
+from service.core.profiles.measurement import (
+    NO_COMMUNICATION,
+    Communication,
+    LayerCost,
+    Recompute,
+)
+from service.core.profiles.provenance import Provenance
+from service.core.profiles.roofline import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY, Roofline
+from service.core.topology.cluster import Cluster
+
+__all__ = ["assumed_layers"]
+
+_PATH = ("costs", "assumed")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """One size class: the tokens that one rank's share of a microbatch has, and tensors' bytes."""
+
+    tokens: int
+    token_pairs: int
+    tensors: tuple[TensorBytes | None, ...]
+
+
+def assumed_layers(
+    plan: Plan,
+    model: Model,
+    batch: Batch,
+    sizes: SizeClasses,
+    stage_of_layer: Sequence[int],
+    devices: Sequence[Sequence[str]] | None,
+    cluster: Cluster | None,
+) -> PricedLayers:
+    """The cost of each layer, in execution order, for each size class.
+
+    `devices` has those of each stage, None without a topology. The slowest of a stage's counts.
+
+    Forward, gradient of the inputs and gradient of the weights each take the longer of their FLOPs
+    over the sustained peak and of their bytes over the sustained memory bandwidth. The bytes of
+    each are those of the layer's weights on one rank and of the tensors that it takes and hands
+    out. Tensor-parallel ranks share FLOPs evenly, context ranks the tokens, and experts are taken
+    to be chosen evenly. A recomputation is a forward again, or what attention multiplies beyond its
+    weights under `selective`.
+
+    Raises `InvalidInput` with every rate that neither the topology nor the plan gives.
+    """
+    assumed = plan.assumed
+    if assumed is None:
+        raise ValueError("the plan assumes no costs")
+    check_lookups(model, sizes)
+    dtype = _compute_dtype(plan, model, assumed)
+    rooflines = _rooflines(assumed, dtype, max(stage_of_layer) + 1, devices, cluster)
+    policies = layer_policies(plan, model)
+    shapes = [_shape(plan, model, batch, number, sizes) for number in range(sizes.count)]
+    touching = _tensors_of_layers(model)
+    backward = has_backward(plan)
+    costs = []
+    for shape in shapes:
+        of_class = []
+        for position, layer in enumerate(model.layers):
+            of_class.append(
+                FREE
+                if layer.is_input
+                else _cost(
+                    plan,
+                    layer,
+                    shape,
+                    touching[position],
+                    rooflines[stage_of_layer[position]],
+                    policies[position] if backward else Recompute.NONE,
+                )
+            )
+        costs.append(of_class)
+    unsized = sum(size is None for size in shapes[0].tensors)
+    return PricedLayers(
+        costs,
+        (_assumption(model, assumed, dtype, rooflines),),
+        _left_out(unsized),
+    )
+
+
+def _compute_dtype(plan: Plan, model: Model, assumed: AssumedCosts) -> DType:
+    """As the plan says; else that of the most weights."""
+    stated = assumed.compute_dtype or (plan.training and plan.training.weight_dtype)
+    if stated:
+        return stated
+    counts: Counter[DType] = Counter()
+    for weight in model.weights:
+        counts[weight.dtype] += weight.count
+    if not counts:
+        detail = "the model has no weights to tell in which type it computes: say so"
+        path = (*_PATH, "compute_dtype")
+        raise InvalidInput([Fault(FaultCode.MISSING_FIELD, path, detail)])
+    return max(counts, key=lambda dtype: (counts[dtype], dtype.value))
+
+
+def _rooflines(
+    assumed: AssumedCosts,
+    dtype: DType,
+    stages: int,
+    devices: Sequence[Sequence[str]] | None,
+    cluster: Cluster | None,
+) -> list[Roofline]:
+    """Of the slowest device of each stage; what the plan states goes before what devices say."""
+    silent: dict[str, list[str]] = {"peak_flops": [], "memory_bytes_per_second": []}
+
+    def slowest(field: str, stated: float | None, stage: int) -> float:
+        if stated is not None:
+            return stated
+        found = []
+        for name in dict.fromkeys(devices[stage]) if devices is not None else ():
+            vertex = None if cluster is None else cluster.vertices[name]
+            rate = None
+            if vertex is not None:
+                peak = vertex.peak_flops.get(dtype.value)
+                rate = peak if field == "peak_flops" else vertex.memory_bytes_per_second
+            if rate is None:
+                silent[field].append(name)
+            else:
+                found.append(rate)
+        return min(found, default=0.0)
+
+    rates = [
+        (
+            slowest("peak_flops", assumed.peak_flops, stage),
+            slowest("memory_bytes_per_second", assumed.memory_bytes_per_second, stage),
+        )
+        for stage in range(stages)
+    ]
+    faults = []
+    for field, names in silent.items():
+        what = f"a peak for {dtype.value}" if field == "peak_flops" else "its memory bandwidth"
+        if devices is None and getattr(assumed, field) is None:
+            detail = f"without a topology no device says {what}: give it here, or name a topology"
+        elif names:
+            others = len(set(names)) - 1
+            more = f" (and {others} more devices)" if others > 0 else ""
+            detail = f"device {names[0]!r}{more} of the topology does not say {what}: give it here"
+        else:
+            continue
+        faults.append(Fault(FaultCode.MISSING_FIELD, (*_PATH, field), detail))
+    if faults:
+        raise InvalidInput(faults)
+    compute, memory = _efficiencies(assumed)
+    return [Roofline(peak * compute, bandwidth * memory) for peak, bandwidth in rates]
+
+
+def _efficiencies(assumed: AssumedCosts) -> tuple[float, float]:
+    return (
+        COMPUTE_EFFICIENCY if assumed.compute_efficiency is None else assumed.compute_efficiency,
+        MEMORY_EFFICIENCY if assumed.memory_efficiency is None else assumed.memory_efficiency,
+    )
+
+
+def _shape(plan: Plan, model: Model, batch: Batch, number: int, sizes: SizeClasses) -> _Shape:
+    if batch.microbatch_size is None or batch.sequence_length is None:
+        raise ValueError("a plan with assumed costs says how many tokens a microbatch has")
+    whole = at_class(batch.sequence_length, number)
+    of_rank = whole // plan.degrees.context
+    shape = BatchShape(
+        microbatch_size=batch.microbatch_size,
+        sequence_length=whole,
+        lengths_differ=sizes.count > 1,
+        context=plan.degrees.context,
+        tensor=plan.degrees.tensor,
+        sequence_parallel=plan.degrees.sequence_parallel,
+    )
+    found = [tensor_bytes(tensor, shape) for tensor in model.tensors]
+    return _Shape(
+        tokens=batch.microbatch_size * of_rank,
+        token_pairs=batch.microbatch_size * of_rank * whole,
+        tensors=tuple(None if isinstance(size, Fault) else size for size in found),
+    )
+
+
+def _tensors_of_layers(model: Model) -> list[list[int]]:
+    """The numbers of the tensors that each layer takes or hands out."""
+    touching: list[list[int]] = [[] for _ in model.layers]
+    for number, (producer, consumers) in enumerate(
+        zip(model.producers, model.consumers, strict=True)
+    ):
+        for position in dict.fromkeys((*consumers, *(() if producer is None else (producer,)))):
+            touching[position].append(number)
+    return touching
+
+
+def _cost(
+    plan: Plan,
+    layer: Layer,
+    shape: _Shape,
+    touching: Sequence[int],
+    roofline: Roofline,
+    policy: Recompute,
+) -> LayerCost:
+    flops = layer_flops(layer, shape.tokens, shape.token_pairs)
+    if flops is None:
+        raise ValueError("tokens are known, so FLOPs are")
+    tensor = plan.degrees.tensor
+    moved = _weight_bytes(plan, layer, shape.tokens) + sum(
+        size.forward for number in touching if (size := shape.tensors[number]) is not None
+    )
+    try:
+        forward = roofline.picoseconds(flops.forward // tensor, moved)
+        of_inputs = roofline.picoseconds(flops.backward_input // tensor, moved)
+        of_weights = (
+            roofline.picoseconds(flops.backward_weight // tensor, moved) if layer.parameters else 0
+        )
+        again = _again(flops, tensor, moved, roofline, policy)
+    except OverflowError as error:
+        detail = f"layer {layer.name!r} would take too long: {error}"
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, _PATH, detail)]) from error
+    return LayerCost(
+        forward_picoseconds=forward,
+        backward_picoseconds=of_inputs + of_weights,
+        backward_input_picoseconds=of_inputs,
+        backward_weight_picoseconds=of_weights,
+        recompute_picoseconds=again,
+        communication=NO_COMMUNICATION if tensor == 1 else Communication(),
+        saved_activation_bytes=None,
+        recomputed_activation_bytes=None if again else 0,
+        provenance=Provenance.ASSUMED,
+        relative_error=None,
+    )
+
+
+def _again(
+    flops: LayerFlops, tensor: int, moved: int, roofline: Roofline, policy: Recompute
+) -> int:
+    if policy is Recompute.FULL:
+        return roofline.picoseconds(flops.forward // tensor, moved)
+    if policy is Recompute.SELECTIVE:
+        return roofline.picoseconds(flops.attention // tensor, 0)
+    return 0
+
+
+def _weight_bytes(plan: Plan, layer: Layer, tokens: int) -> int:
+    """Of what one rank reads of the layer's weights; of an embedding the rows that it looks up."""
+    of = layer.dimensions
+    moved = 0
+    for parameter in layer.parameters:
+        elements = -(-parameter.count // plan.degrees.sharing(parameter.split))
+        if of is not None and of.embedding_vocabulary is not None:
+            elements = min(elements, tokens * of.hidden)
+        moved += elements * parameter.dtype.bytes_per_element
+    return moved
+
+
+def _assumption(
+    model: Model, assumed: AssumedCosts, dtype: DType, rooflines: Sequence[Roofline]
+) -> Statement:
+    compute, memory = _efficiencies(assumed)
+    stated = [
+        "the plan's own" if given is not None else f"the default ({source})"
+        for given, source in (
+            (assumed.compute_efficiency, "44 to 52 % of an A100 in Narayanan et al. 2021, table 1"),
+            (assumed.memory_efficiency, "a copy on a V100, 790 of 900 GB/s, Warburton 2018"),
+        )
+    ]
+    flops = [one.flops_per_second for one in rooflines]
+    rates = [one.bytes_per_second for one in rooflines]
+    said = (
+        f"no cost of a layer was measured: each pass takes the longer of its FLOPs over "
+        f"{_span(flops)} FLOP/s ({compute:.3g} of the peak for {dtype.value}, {stated[0]}) and of "
+        f"its bytes over {_span(rates)} B/s ({memory:.3g} of the memory bandwidth, {stated[1]}); "
+        "a backward has twice the FLOPs of a forward, attention the full square of the sequence, "
+        "tensor-parallel ranks share them evenly"
+    )
+    counted = [
+        layer_flops(layer, 1, 1)
+        for layer in model.layers
+        if not layer.is_input and layer.parameters
+    ]
+    plain = sum(one is not None and one.counted_from is CountedFrom.PARAMETERS for one in counted)
+    if plain:
+        said += f"; {plain} layers without dimensions take 2 FLOPs a parameter and token"
+    if any(
+        layer.dimensions is not None and isinstance(layer.dimensions.feed_forward, Experts)
+        for layer in model.layers
+    ):
+        said += "; tokens choose their experts evenly"
+    return Statement("assumed_costs", said)
+
+
+def _span(rates: Sequence[float]) -> str:
+    low, high = min(rates), max(rates)
+    return f"{low:.4g}" if low == high else f"{low:.4g} to {high:.4g}"
+
+
+def _left_out(unsized: int) -> tuple[Statement, ...]:
+    inside = Statement(
+        "assumed_inside",
+        "what lies between the products of an assumed layer: launches, norms, activations, and the "
+        "memory that its own intermediates go through",
+    )
+    if not unsized:
+        return (inside,)
+    tensors = "1 tensor" if unsized == 1 else f"{unsized} tensors"
+    sizes = Statement(
+        "assumed_tensor_bytes",
+        f"the memory traffic of {tensors} whose bytes are not known at this shape",
+    )
+    return (inside, sizes)
