@@ -60,7 +60,8 @@ async def import_file(
 
     Read are a Hugging Face `config.json` of a decoder, and the arguments of a Megatron-style launch
     as a script has them or as JSON. Those make a plan too, from degrees, batch and schedule, when
-    `profile` names what prices it. docs/profile-formats.md has both.
+    `profile` names what prices it, or `plan_name` alone asks for assumed costs.
+    docs/profile-formats.md has both.
     """
     model_name = required_name(name)
     content, fields = await read_form(request, ModelImportFields)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from service.app.documents import Checked, Stored, check, store
 from service.app.file_formats import choose_format, read_file
@@ -17,7 +17,8 @@ from service.app.profile_formats import PROFILE_FORMATS
 from service.app.references import find_all
 from service.app.services import Services
 from service.core.errors import Fault, FaultCode, InvalidInput, LeftOut
-from service.formats.documents.costs import CostsDocument
+from service.formats.documents.costs import AssumedCostsDocument, CostsDocument
+from service.formats.documents.fields import or_unset
 from service.formats.model_reading import ModelReading, StatedModel
 from service.formats.profile_look_alikes import PROFILE_LOOK_ALIKES
 from service.formats.profile_reading import ProfileReading, Stated
@@ -66,23 +67,22 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class PlanToMake:
-    """What the plan of a launch is to be called, and the profile that prices it."""
+    """What the plan of a launch is to be called, and the profile that prices it.
+
+    Without a profile its costs are assumed.
+    """
 
     name: str
-    profile: str
+    profile: str | None
 
 
 def planned(model_name: str, plan_name: str | None, profile: str | None) -> PlanToMake | None:
-    """The plan to make; none without a profile, and it is called like the model by itself.
-
-    Raises `InvalidInput` for a name of a plan without a profile.
+    """The plan to make: none without a name or a profile; with a profile alone it is called like
+    the model.
     """
-    if profile is not None:
-        return PlanToMake(plan_name or model_name, profile)
-    if plan_name is not None:
-        detail = "a plan is made of the file only with the profile that prices it"
-        raise InvalidInput([Fault(FaultCode.MISSING_FIELD, ("profile",), detail)])
-    return None
+    if plan_name is None and profile is None:
+        return None
+    return PlanToMake(plan_name or model_name, profile)
 
 
 async def import_profile(
@@ -126,16 +126,21 @@ async def import_model(
 
     `record` is called in the transaction that stores them.
 
-    Raises `InvalidInput` with every fault, those of the file at `("file", "line", n)`, and at
-    `("profile",)` when a plan is asked for that the file does not hold.
+    Raises `InvalidInput` with every fault, those of the file at `("file", "line", n)`, and at the
+    field that asks for a plan when the file does not hold one.
     """
     name, reading = await services.executor.run(_read_model, file)
     made: dict[DocumentKind, tuple[str, Struct]] = {DocumentKind.MODEL: (model_name, reading.model)}
     if plan is not None:
         if reading.plan is None:
             detail = f"this {name} file holds no plan to price: leave it out"
-            raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, ("profile",), detail)])
-        costs = CostsDocument(model=model_name, profile=plan.profile)
+            field = "plan_name" if plan.profile is None else "profile"
+            raise InvalidInput([Fault(FaultCode.NOT_SUPPORTED, (field,), detail)])
+        costs = CostsDocument(
+            model=model_name,
+            profile=or_unset(plan.profile),
+            assumed=AssumedCostsDocument() if plan.profile is None else UNSET,
+        )
         made[DocumentKind.PLAN] = (plan.name, msgspec.structs.replace(reading.plan, costs=costs))
     return await _import(services, name, reading, made, dry_run=dry_run, record=record)
 

@@ -196,6 +196,21 @@ async def test_a_launch_with_tied_embeddings_is_priced_with_a_copy_at_each_end(
     assert [stage["copied_parameter_count"] for stage in weights] == [0, 8192]
 
 
+async def test_a_launch_without_a_profile_can_be_priced_by_assumption(
+    client: httpx.AsyncClient,
+) -> None:
+    fields = {"vocabulary_size": "100", "plan_name": "launch"}
+    answer = await client.post(URL, files=launch_file(), data=fields)
+    assert answer.status_code == 201, answer.text
+    plan = (await client.get("/v1/plans/launch")).json()["document"]
+    assert plan["costs"] == {"model": "small", "assumed": {}}
+    rates = {"peak_flops": 1e15, "memory_bytes_per_second": 1e12}
+    patch = {"costs": {"assumed": rates}}
+    priced = await client.post("/v1/cadence", json={"plan": "launch", "patch": patch})
+    assert priced.status_code == 200, priced.text
+    assert {stage["provenance"] for stage in priced.json()["stages"]} == {"assumed"}
+
+
 async def test_without_a_profile_a_launch_is_a_model(client: httpx.AsyncClient) -> None:
     answer = await client.post(URL, files=launch_file(), data={"vocabulary_size": "100"})
     assert answer.status_code == 201
@@ -218,7 +233,7 @@ async def test_without_a_profile_a_launch_is_a_model(client: httpx.AsyncClient) 
         (config_file(), {"microbatch_size": "1"}, 400, {"/microbatch_size"}),
         (config_file(), {"profile": "small"}, 422, {"/profile"}),
         (config_file(), {"vocabulary_size": "9"}, 422, {"/vocabulary_size"}),
-        (config_file(), {"plan_name": "mine"}, 422, {"/profile"}),
+        (config_file(), {"plan_name": "mine"}, 422, {"/plan_name"}),
         (launch_file(), {}, 422, {"/vocabulary_size"}),
         (launch_file(), {"vocabulary_size": "9", "profile": "nil"}, 422, {"/profile"}),
         (

@@ -82,6 +82,24 @@ async def test_a_measured_stage_says_what_it_rests_on(stored: httpx.AsyncClient)
     }
 
 
+async def test_measurements_are_listed_with_all_that_they_say(stored: httpx.AsyncClient) -> None:
+    query: dict[str, str | int] = {
+        "profile": "two",
+        "recompute": "full",
+        "microbatch_size": 2,
+        "tensor_parallel": 2,
+    }
+    (found,) = (await stored.get("/v1/measurements", params=query)).json()["items"]
+    (stated,) = [
+        row
+        for row in PROFILE["measurements"]
+        if row["microbatch_size"] == 2 and row.get("recompute") == "full"
+    ]
+    assert found == {"profile": "two@1", "position": 3, **stated}
+    query["recompute"] = "selective"
+    assert (await stored.get("/v1/measurements", params=query)).json()["items"] == []
+
+
 async def test_another_microbatch_size_is_interpolated_and_marked(
     stored: httpx.AsyncClient,
 ) -> None:

@@ -140,7 +140,9 @@ class ModelImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fields
             str,
             Meta(
                 pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)",
-                description="Name of the plan that is made; the model's name when absent.",
+                description="Name of the plan that is made of the arguments of a launch; the "
+                "model's name when there is a profile and this is absent. Without a profile its "
+                "costs are assumed, from FLOPs and bytes.",
             ),
         ]
         | UnsetType

@@ -17,7 +17,7 @@ from service.api.schemas.answers import (
 )
 from service.api.schemas.requests import PlanRequest
 from service.app.workloads import NamedWorkload, Weighed, WorkloadOutcome
-from service.core.estimates.iteration import throughput
+from service.core.estimates.iteration import still_left_out, throughput
 from service.core.estimates.workloads import WorkloadMix
 from service.core.plans.plan import Statement
 from service.core.schedules.transfers import TransferMode
@@ -261,7 +261,9 @@ def _assumed(outcome: WorkloadOutcome) -> list[Statement]:
 
 
 def _left_out(outcome: WorkloadOutcome) -> list[Statement]:
-    return [*outcome.priced.not_represented, *outcome.weighed.estimate.not_represented]
+    estimate = outcome.weighed.estimate
+    of_plan = still_left_out(estimate.iteration_parts, outcome.priced.not_represented)
+    return [*of_plan, *estimate.not_represented]
 
 
 def _in_all(said: Sequence[Sequence[Statement]]) -> list[Statement]:

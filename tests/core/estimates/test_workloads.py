@@ -40,7 +40,8 @@ def test_without_sizes_there_are_no_rates() -> None:
 
 def test_one_unknown_iteration_leaves_the_mean_unknown() -> None:
     known = estimate(1, 1)
-    unknown = replace(known, iteration=None)
+    parts = replace(known.iteration_parts, picoseconds=None)
+    unknown = replace(known, iteration_parts=parts)
     mix = mix_of([WeighedEstimate(1.0, known), WeighedEstimate(1.0, unknown)])
     assert (mix.mean_iteration, mix.worst) == (None, None)
 
