@@ -13,6 +13,7 @@ from service.app.flows import FlowInquiry, devices_of
 from service.app.ports import Revision
 from service.app.services import Services
 from service.app.weights import LOOK_UNITS, Preparation, Weight
+from service.core.errors import InvalidInput
 from service.core.topology.cluster import Cluster, VertexKind
 from service.core.topology.expand import Expansion
 from service.core.topology.flows.collapse import MAX_COLLAPSED_LINKS
@@ -109,7 +110,10 @@ def flows(cluster: Cluster, inquiry: FlowInquiry) -> Weight:
         arcs = len({flow.source for flow in messages}) * links
         program = _ARC_UNITS * min(arcs, MAX_JOINT_SIZE)
     else:
-        count = len(devices_of(cluster, inquiry))
+        try:
+            count = len(devices_of(cluster, inquiry))
+        except InvalidInput:
+            count = 0  # the answer names these faults beside the others, and computes nothing
         pairs = count * (count - 1)
         program = _MOVED_LINK_UNITS * min(count * links, MAX_COLLAPSED_LINKS)
     if pairs > MAX_PINNED_PAIRS:

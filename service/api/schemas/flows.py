@@ -181,10 +181,16 @@ class FlowsAnswer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     pins: Annotated[list[Pin], Meta(description="The topology at the revision that was used.")]
     routing: FlowRouting
     devices: Annotated[int, Meta(ge=0, description="How many send or receive.")]
-    lower_bound_seconds: Annotated[
-        _Seconds,
-        Meta(description="The highest of the bounds and of the latency floor."),
-    ]
+    lower_bound_seconds: (
+        Annotated[
+            _Seconds,
+            Meta(
+                description="The highest of the bounds and of the latency floor. Absent where "
+                "nothing that is asked for can be completed, since no route joins its ends."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     lower_bounds: FlowLowerBounds
     latency_floor_seconds: Annotated[
         _Seconds,
@@ -221,7 +227,7 @@ def flows_answer(
         pins=[Pin(kind=revision.kind.value, reference=revision.reference, digest=revision.digest)],
         routing=data.routing,
         devices=len(found.demand.vertices),
-        lower_bound_seconds=bounds.seconds,
+        lower_bound_seconds=(UNSET if bounds.unreachable and not bounds.bounds else bounds.seconds),
         lower_bounds=FlowLowerBounds(
             **{bound.kind.value: _bound(found, bound) for bound in bounds.bounds}
         ),

@@ -72,7 +72,8 @@ class TopologyImportFields(Struct, kw_only=True, frozen=True, forbid_unknown_fie
                 description="The hosts that each file is of, where several files tell of unlike"
                 " hosts without naming them: host lists by the order of the files, separated by"
                 " semicolons. Files with the same list tell of the same hosts; the place of a file"
-                " that names its hosts itself, or is of all others, is empty.",
+                " that names its hosts itself, or is of all others, is empty. With curl, send it by"
+                " --form-string: -F drops what stands after a semicolon.",
                 examples=["gpu[001-008]; gpu[009-016];"],
             ),
         ]

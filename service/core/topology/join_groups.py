@@ -105,7 +105,9 @@ class _Groups:
             self._titles.pop(host, None)
 
     def _inside(self, told: Sequence[_Told]) -> Inside:
-        return with_nvswitch(merge_insides(told, self._notes), self._sources, self._notes)
+        inside = merge_insides(told, self._notes)
+        self._sources.compare_products(inside.devices.values())
+        return with_nvswitch(inside, self._sources, self._notes)
 
     # What files say.
 

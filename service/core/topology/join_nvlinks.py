@@ -1,8 +1,9 @@
-"""Private NVLinks that can't be: more of them than the product has are one port on a switch."""
+"""NVLinks that can't be: more private ones than the product has, ports of other than its number."""
 
 from dataclasses import replace
 
 from service.core.topology.cluster import LinkKind, VertexKind
+from service.core.topology.gpu_products import GpuProduct
 from service.core.topology.join_insides import Inside
 from service.core.topology.join_notes import Notes
 from service.core.topology.join_rates import RateSources
@@ -17,6 +18,7 @@ def with_nvswitch(inside: Inside, sources: RateSources, notes: Notes) -> Inside:
     A matrix says NV12 for twelve links to one other GPU and for a port of twelve links on a switch
     alike; only the number of links of the product tells them apart.
     """
+    _compare_ports(inside, sources, notes)
     private = [link for link in inside.links if _is_private(link, inside)]
     lanes: dict[str, list[int]] = {}
     for link in private:
@@ -52,6 +54,30 @@ def with_nvswitch(inside: Inside, sources: RateSources, notes: Notes) -> Inside:
     others = tuple(link for link in inside.links if link not in private)
     devices = {**inside.devices, switch.name: switch}
     return Inside(inside.files, devices, (*ports, *others))
+
+
+def _compare_ports(inside: Inside, sources: RateSources, notes: Notes) -> None:
+    """Tell of ports on NVSwitches that are wider or narrower than those of the product.
+
+    The widest port of a product counts: a single GPU with fewer links has lost some.
+    """
+    lanes: dict[str, int] = {}
+    for link in inside.links:
+        ends = (inside.devices[link.source].kind, inside.devices[link.target].kind)
+        if link.kind is LinkKind.NVLINK and set(ends) == {VertexKind.GPU, VertexKind.NVSWITCH}:
+            gpu = link.source if ends[0] is VertexKind.GPU else link.target
+            lanes[gpu] = lanes.get(gpu, 0) + link.lanes
+    widest: dict[str, tuple[str, GpuProduct]] = {}
+    for gpu in sorted(lanes, key=lanes.__getitem__, reverse=True):
+        product = sources.product_of(inside.devices[gpu])
+        if product is not None:
+            widest.setdefault(product.name, (gpu, product))
+    for gpu, product in widest.values():
+        if lanes[gpu] != product.links:
+            notes.conflict(
+                f"a file says {lanes[gpu]} NVLinks between {gpu} and NVSwitches, and"
+                f" {product.name} has {product.links or 'none'}: the file is taken"
+            )
 
 
 def _is_private(link: FoundLink, inside: Inside) -> bool:

@@ -5,7 +5,7 @@ the caller states for links of a kind, what can be assumed with a source. A link
 these is known is refused: bandwidth never appears from nowhere.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from service.core.errors import FaultCode
@@ -48,6 +48,18 @@ class RateSources:
         if self.product is not None:
             return self.product
         return None if device is None or device.product is None else find_product(device.product)
+
+    def compare_products(self, devices: Iterable[FoundDevice]) -> None:
+        """Tell where a file knows another product than the one that is named."""
+        if self.product is None:
+            return
+        for device in devices:
+            found = None if device.product is None else find_product(device.product)
+            if device.kind is VertexKind.GPU and found and not _are_alike(found, self.product):
+                self.notes.conflict(
+                    f"a file says that its GPUs are {found.name}, and gpu names"
+                    f" {self.product.name}: the one that is named is taken"
+                )
 
     def of_inner_link(
         self, link: FoundLink, devices: Mapping[str, FoundDevice]
@@ -164,3 +176,10 @@ class RateSources:
         gpus = (device for device in devices.values() if device.kind is VertexKind.GPU)
         known = [product for gpu in gpus if (product := self.product_of(gpu)) is not None]
         return max(known, key=lambda product: product.pcie_bytes_per_second, default=None)
+
+
+def _are_alike(one: GpuProduct, other: GpuProduct) -> bool:
+    """Whether two names may be of one product: one with the size of its memory, one without."""
+    links = [(each.generation, each.links, each.pcie_bytes_per_second) for each in (one, other)]
+    facts = [each.facts for each in (one, other)]
+    return links[0] == links[1] and (None in facts or facts[0] == facts[1])

@@ -8,10 +8,11 @@ from service.core.errors import FaultCode
 from service.core.topology.cluster import LinkKind, RateOrigin, VertexKind
 from service.core.topology.gpu_products import find_product
 from service.core.topology.join import Stated, join
-from service.core.topology.readings import Reading
+from service.core.topology.readings import FoundHost, Reading
 from tests.core.refusals import refusal_text, refusals
 from tests.core.topology.found import H100, cluster_of, device, host, inside, link, rate, stated
 
+GPU = VertexKind.GPU
 PCIE5_X16 = 4 * 16 * 8e9 / 8 * 128 / 130
 
 
@@ -65,6 +66,44 @@ def test_a_connection_that_the_product_does_not_have_is_told() -> None:
     (conflict,) = joined.conflicts
     assert "a file says 63 GB/s (32 GT/s x16), and A100 SXM4 has 31.51" in conflict
     assert rate(cluster_of(joined), "host/gpu0", "host/pcie0") == (63e9, RateOrigin.READ)
+
+
+def test_a_product_that_a_file_contradicts_is_told() -> None:
+    def of_file(product: str) -> Reading:
+        gpus = (replace(each, product=product) for each in host().devices if each.kind is GPU)
+        rest = (each for each in host().devices if each.kind is not GPU)
+        return inside(replace(host(), devices=(*gpus, *rest)))
+
+    (conflict,) = join([of_file("H100 SXM5")], Stated(gpu="H800 SXM5")).conflicts
+    assert conflict == (
+        "a file says that its GPUs are H100 SXM5, and gpu names H800 SXM5: the one that is named is"
+        " taken"
+    )
+    sizes = join([of_file("A100 SXM4 40GB")], Stated(gpu="A100 SXM4 80GB")).conflicts
+    assert "its GPUs are A100 SXM4 40GB" in sizes[0]
+    # A name without the size of the memory contradicts none with it.
+    assert not join([of_file("H100 SXM5")], H100).conflicts
+    named = join([of_file("A100 SXM4 40GB")], Stated(gpu="A100 SXM4")).conflicts
+    assert not [each for each in named if "gpu names" in each]
+
+
+def test_a_port_on_a_switch_of_another_width_than_the_product_has_is_told() -> None:
+    def matrix(*lanes: int) -> Reading:
+        gpus = tuple(device(f"gpu{k}", GPU) for k in range(len(lanes)))
+        switch = device("nvswitch0", VertexKind.NVSWITCH)
+        links = tuple(
+            link(f"gpu{k}", "nvswitch0", LinkKind.NVLINK, lanes=n) for k, n in enumerate(lanes)
+        )
+        return inside(FoundHost(name=None, line=1, devices=(*gpus, switch), links=links))
+
+    (wide,) = join([matrix(18, 18)], Stated(gpu="V100 SXM2")).conflicts
+    assert wide == (
+        "a file says 18 NVLinks between gpu0 and NVSwitches, and V100 SXM2 has 6: the file is taken"
+    )
+    (narrow,) = join([matrix(8, 8)], H100).conflicts
+    assert "8 NVLinks between gpu0 and NVSwitches, and H100 SXM5 has 18" in narrow
+    # One GPU that has lost links is still of that product.
+    assert not join([matrix(17, 18)], H100).conflicts
 
 
 def test_a_socket_link_is_assumed_by_the_family_of_the_cpu() -> None:
