@@ -27,7 +27,7 @@ from service.core.topology.spec import (
 from tests.core.topology.random_clusters import random_cluster
 
 CLUSTERS = 80
-DISTANCE = {"host_bridge": 16, "socket": 64}
+DISTANCE = {"host_bridge": 16, "on_chip": 16, "socket": 64}
 
 
 def cluster_of(design: str, count: int = 1, fabric: FabricSpec | None = None) -> Cluster:

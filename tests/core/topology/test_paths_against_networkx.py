@@ -13,7 +13,7 @@ from tests.core.topology.random_clusters import random_cluster
 CLUSTERS = 200
 PAIRS_PER_CLUSTER = 10
 
-DISTANCE = {"host_bridge": 16, "socket": 64}
+DISTANCE = {"host_bridge": 16, "on_chip": 16, "socket": 64}
 
 
 def slow_path(cluster: Cluster, source: str, target: str) -> tuple[list[str], int] | None:
