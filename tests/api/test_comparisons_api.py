@@ -127,6 +127,11 @@ async def test_profiled_plans_on_other_devices(client: httpx.AsyncClient) -> Non
     assert "network" not in kinds[0]
     assert "network" in kinds[1]
     assert cut["before"]["tensors"] == cut["after"]["tensors"]
+    links = found["differences"]["links"]
+    assert {"network", "nvlink"} <= {link["kind"] for link in links}
+    for link in links:
+        assert ("before" in link) != ("after" in link)  # no link of either path is on the other
+    assert found["differences"]["more_links"] == 0
 
 
 async def test_faults_of_all_plans_are_listed_where_they_are(client: httpx.AsyncClient) -> None:

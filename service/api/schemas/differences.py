@@ -11,10 +11,10 @@ from service.api.schemas.boundary_transfers import BoundaryOut, boundary_transfe
 from service.api.schemas.cadence import CadenceStage, cadence_terms
 from service.api.schemas.ranges import BytesRanges, bytes_ranges, same_bytes
 from service.core.estimates.comparison import ComparedTerms, Comparison
-from service.core.estimates.differences import slowest_pair
+from service.core.estimates.differences import LinkDifference, LinkUse, slowest_pair
 from service.core.memory.live import LiveActivations
 from service.core.plans.plan import ResolvedPlan, ResolvedStage
-from service.core.units import exact_seconds
+from service.core.units import exact_seconds, to_seconds
 from service.formats.documents.fields import or_unset
 
 __all__ = [
@@ -22,10 +22,14 @@ __all__ = [
     "Differences",
     "LifetimeDifferenceOut",
     "LifetimeSide",
+    "LinkDifferenceOut",
+    "LinkSide",
     "StageDifferenceOut",
     "StageSide",
     "differences_terms",
 ]
+
+MAX_LINKS = 64
 
 Key = TypeVar("Key")
 
@@ -75,7 +79,7 @@ class StageDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_default
 
 
 class CutDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A cut whose tensors, bytes, times, devices or links differ."""
+    """A cut whose tensors, bytes, times, queues, devices or links differ."""
 
     source_stage: Annotated[int, Meta(ge=0)]
     target_stage: Annotated[int, Meta(ge=0)]
@@ -115,11 +119,44 @@ class LifetimeDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     after: Annotated[LifetimeSide | UnsetType, Meta(description="In the other plan.")] = UNSET
 
 
+class LinkSide(msgspec.Struct, kw_only=True, frozen=True):
+    """What one plan's transfers occupy of a link."""
+
+    busy_seconds: Annotated[float, Meta(ge=0, description="Over the whole iteration.")]
+    utilisation_fraction: Annotated[
+        float, Meta(ge=0, le=1, description="busy_seconds over the makespan of the plan.")
+    ]
+
+
+class LinkDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """One direction of a physical link (or a shared capacity) that is occupied for another time."""
+
+    link: Annotated[
+        str, Meta(description="source->target; source<->target where both share one capacity.")
+    ]
+    kind: Annotated[str, Meta(description="nvlink, pcie, host_bridge, socket, network, fabric")]
+    before: Annotated[
+        LinkSide | UnsetType, Meta(description="Absent where the first plan does not use it.")
+    ] = UNSET
+    after: Annotated[
+        LinkSide | UnsetType, Meta(description="Absent where the other plan does not use it.")
+    ] = UNSET
+
+
 class Differences(msgspec.Struct, kw_only=True, frozen=True):
     """Everything that differs, and nothing that does not."""
 
     stages: Annotated[list[StageDifferenceOut], Meta(description="Stages that differ.")]
     cuts: Annotated[list[CutDifferenceOut], Meta(description="Cuts that differ.")]
+    links: Annotated[
+        list[LinkDifferenceOut],
+        Meta(
+            max_length=MAX_LINKS,
+            description="Links that transfers occupy for another time, those first that do so by "
+            "most. In link mode only.",
+        ),
+    ]
+    more_links: Annotated[int, Meta(ge=0, description="Others that differ, by less.")]
     lifetimes: Annotated[
         list[LifetimeDifferenceOut],
         Meta(description="Pipeline ranks whose peak of live activations differs."),
@@ -134,6 +171,8 @@ def differences_terms(comparison: Comparison) -> Differences:
     return Differences(
         stages=_stages(comparison, alone_stages),
         cuts=_cuts(comparison, alone_edges),
+        links=[_link(one, comparison) for one in comparison.links[:MAX_LINKS]],
+        more_links=max(0, len(comparison.links) - MAX_LINKS),
         lifetimes=[
             LifetimeDifferenceOut(
                 rank=one.rank, before=_lifetime(one.before), after=_lifetime(one.after)
@@ -212,6 +251,22 @@ def _boundaries(terms: ComparedTerms) -> list[BoundaryOut]:
         pairs = [] if slowest is None else [one.pairs[boundary.pairs.index(slowest)]]
         found.append(msgspec.structs.replace(one, pairs=pairs))
     return found
+
+
+def _link(found: LinkDifference, comparison: Comparison) -> LinkDifferenceOut:
+    def side(use: LinkUse | None, terms: ComparedTerms) -> LinkSide | UnsetType:
+        if use is None:
+            return UNSET
+        makespan = terms.simulated.timeline.makespan
+        return LinkSide(busy_seconds=to_seconds(use.busy), utilisation_fraction=use.busy / makespan)
+
+    (kind, *_) = [use.link.kind.value for use in (found.before, found.after) if use is not None]
+    return LinkDifferenceOut(
+        link=found.resource,
+        kind=kind,
+        before=side(found.before, comparison.before),
+        after=side(found.after, comparison.after),
+    )
 
 
 def _lifetime(live: LiveActivations | None) -> LifetimeSide | UnsetType:

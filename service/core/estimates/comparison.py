@@ -10,9 +10,11 @@ from service.core.estimates.cadence import cadence_left_out, plan_cadence
 from service.core.estimates.differences import (
     CutDifference,
     LifetimeDifference,
+    LinkDifference,
     StageDifference,
     cut_differences,
     lifetime_differences,
+    link_differences,
     stage_differences,
 )
 from service.core.estimates.estimate import memory_assumptions, plan_live_activations
@@ -63,6 +65,7 @@ class Comparison:
     attribution: Attribution | None
     stages: tuple[StageDifference, ...]
     cuts: tuple[CutDifference, ...]
+    links: tuple[LinkDifference, ...]
     lifetimes: tuple[LifetimeDifference, ...]
 
 
@@ -89,7 +92,8 @@ def compare_terms(before: ComparedTerms, after: ComparedTerms) -> Comparison:
         after,
         attribute(before.simulated, after.simulated),
         stage_differences(one, other),
-        cut_differences(one, other),
+        cut_differences(before.simulated, after.simulated, (before.transfers, after.transfers)),
+        link_differences(before.simulated, after.simulated),
         lifetime_differences(before.live, after.live),
     )
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from service.core.amounts import Amount, SizeClasses
+from service.core.estimates.simulation import SimulatedPlan
+from service.core.estimates.transfers import TransferExposure
 from service.core.memory.live import LiveActivations
 from service.core.plans.plan import (
     ActivationChange,
@@ -13,13 +15,18 @@ from service.core.plans.plan import (
     ResolvedPlan,
     ResolvedStage,
 )
+from service.core.schedules.link_use import link_busy
+from service.core.topology.cluster import Link
 
 __all__ = [
     "CutDifference",
     "LifetimeDifference",
+    "LinkDifference",
+    "LinkUse",
     "StageDifference",
     "cut_differences",
     "lifetime_differences",
+    "link_differences",
     "slowest_pair",
     "stage_differences",
 ]
@@ -51,8 +58,9 @@ class StageDifference:
 class CutDifference:
     """What crosses from stage `source` to `target` in one direction of the schedule, if it differs.
 
-    In tensors, bytes, times, or the devices and links of any pair of ranks. `before` and `after`
-    are positions in the boundaries of each plan, None where only the other plan has it.
+    In tensors, bytes, times, what it waits for links, or the devices and links of any pair of
+    ranks. `before` and `after` are positions in the boundaries of each plan, None where only the
+    other plan has it.
     """
 
     source: int
@@ -60,6 +68,28 @@ class CutDifference:
     direction: int
     before: int | None
     after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """One direction of a link, or a shared capacity; `busy` in picoseconds of an iteration."""
+
+    link: Link
+    busy: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDifference:
+    """A link that is occupied for another time; one side is None where a plan does not use it."""
+
+    resource: str
+    before: LinkUse | None
+    after: LinkUse | None
+
+    @property
+    def longer(self) -> int:
+        """By how much it is occupied longer in the second plan, in picoseconds."""
+        return sum(sign * use.busy for sign, use in ((-1, self.before), (1, self.after)) if use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +102,7 @@ class LifetimeDifference:
 
 
 def stage_differences(before: ResolvedPlan, after: ResolvedPlan) -> tuple[StageDifference, ...]:
-    """The stages whose layers, times, activations or ranks differ, ascending."""
+    """The stages whose layers, weights, times, activations or ranks differ, ascending."""
     found = []
     for number in range(max(len(before.stages), len(after.stages))):
         one = before.stages[number] if number < len(before.stages) else None
@@ -82,19 +112,27 @@ def stage_differences(before: ResolvedPlan, after: ResolvedPlan) -> tuple[StageD
     return tuple(found)
 
 
-def cut_differences(before: ResolvedPlan, after: ResolvedPlan) -> tuple[CutDifference, ...]:
-    """The cuts that differ, by (source, target, direction)."""
+def cut_differences(
+    before: SimulatedPlan,
+    after: SimulatedPlan,
+    exposures: tuple[Sequence[TransferExposure], Sequence[TransferExposure]],
+) -> tuple[CutDifference, ...]:
+    """The cuts that differ, by (source, target, direction); `exposures` are those of both plans."""
+    plans = before.resolved, after.resolved
     places = [
         {(cut.source, cut.target, cut.direction): n for n, cut in enumerate(plan.boundaries)}
-        for plan in (before, after)
+        for plan in plans
     ]
+    queued = [_queued(of_plan) for of_plan in exposures]
     found = []
     for key in sorted(places[0].keys() | places[1].keys()):
         one, other = places[0].get(key), places[1].get(key)
         if (
             one is None
             or other is None
-            or _cut(before.boundaries[one], before) != _cut(after.boundaries[other], after)
+            or queued[0].get(key) != queued[1].get(key)
+            or _cut(plans[0].boundaries[one], plans[0])
+            != _cut(plans[1].boundaries[other], plans[1])
         ):
             found.append(CutDifference(*key, one, other))
     return tuple(found)
@@ -111,6 +149,23 @@ def lifetime_differences(
         if one is None or other is None or _peaks(one) != _peaks(other):
             found.append(LifetimeDifference(rank, one, other))
     return tuple(found)
+
+
+def link_differences(before: SimulatedPlan, after: SimulatedPlan) -> tuple[LinkDifference, ...]:
+    """The links that transfers occupy longer or shorter, in link mode: by how much, most first."""
+    busy = [
+        {
+            link.resource: LinkUse(link, int(time))
+            for link, time in zip(plan.links, link_busy(plan.timeline), strict=True)
+        }
+        for plan in (before, after)
+    ]
+    found = []
+    for name in sorted(busy[0].keys() | busy[1].keys()):
+        one, other = busy[0].get(name), busy[1].get(name)
+        if one is None or other is None or one.busy != other.busy:
+            found.append(LinkDifference(name, one, other))
+    return tuple(sorted(found, key=lambda one: -abs(one.longer)))
 
 
 def slowest_pair(boundary: Boundary) -> RankPair | None:
@@ -148,6 +203,7 @@ def _stage(stage: ResolvedStage, plan: ResolvedPlan) -> tuple[object, ...]:
     return (
         stage.ranks,
         stage.layers,
+        None if plan.weights is None else plan.weights[stage.stage],
         *_spreads(
             plan.sizes,
             stage.forward_picoseconds,
@@ -186,6 +242,15 @@ def _cut(cut: Boundary, plan: ResolvedPlan) -> tuple[object, ...]:
         ],
         [(pair.source_device, pair.target_device, *_links(pair)) for pair in cut.pairs],
     )
+
+
+def _queued(exposures: Sequence[TransferExposure]) -> dict[tuple[int, int, int], int]:
+    """Picoseconds that the transfers of each cut spend behind others on links, both ways."""
+    queued: dict[tuple[int, int, int], int] = {}
+    for one in exposures:
+        key = one.edge.source, one.edge.target, one.edge.direction
+        queued[key] = queued.get(key, 0) + one.queued_picoseconds
+    return queued
 
 
 def _links(pair: RankPair) -> Iterator[tuple[str, ...]]:

@@ -92,6 +92,28 @@ def test_other_devices_are_another_path() -> None:
     assert hops == [[2, 6], [6, 2]]
 
 
+def test_links_are_told_by_how_much_longer_they_are_occupied() -> None:
+    """1000 bytes a microbatch and way, 8 microbatches: 100 GB/s inside a host, 8 GB/s between two.
+
+    Only the second boundary (1003 bytes) leaves its host before, only the first (1001) after.
+    """
+    found = compare_priced(
+        partitioned(2, 2, 2),
+        partitioned(2, 2, 2, devices=("host0/gpu0", "host1/gpu0", "host1/gpu1")),
+    )
+    by_name = {one.resource: one for one in found.links}
+    up = by_name["host0/nic0->leaf0"]
+    assert up.before is not None
+    assert up.after is not None
+    assert (up.before.busy, up.after.busy) == (8 * 125_375, 8 * 125_125)
+    inside = by_name["host0/gpu1->host0/switch"]
+    assert inside.before is not None
+    assert inside.before.busy == 8 * (10_010 + 10_030)  # back over one boundary, on over the other
+    assert inside.after is None
+    changes = [abs(one.longer) for one in found.links]
+    assert changes == sorted(changes, reverse=True)
+
+
 def test_stages_that_only_one_plan_has_stand_alone() -> None:
     before, after = four_stages((10, 10)), four_stages((10, 10, 10))
     found = compare(before, after)
