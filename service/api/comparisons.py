@@ -1,7 +1,5 @@
 """Comparisons: plans that do the same work, each against the first of them."""
 
-from typing import Any
-
 import msgspec
 from litestar import Response, post
 from litestar.openapi.datastructures import ResponseSpec
@@ -9,19 +7,19 @@ from litestar.params import JSONBody
 from msgspec import UNSET
 
 from service.api.injection import InjectedServices
+from service.api.plan_questions import patched_plan_at
 from service.api.schemas.comparisons import (
     ComparisonRequest,
     ComparisonsAnswer,
     comparisons_answer,
 )
-from service.app.comparisons import Compared, NamedQuestion, compare
+from service.api.schemas.workloads import named_workloads
+from service.app.comparisons import Compared, ComparisonQuestion, NamedQuestion, compare
 from service.app.ports import Scope
-from service.app.pricing import PlanDecoder, PlanQuestion
-from service.formats.documents.plan import PlanDocument
+from service.app.pricing import PlanQuestion
 from service.web import problem_types
 from service.web.access import needs
 from service.web.openapi import EXAMPLE, PROBLEMS
-from service.web.strict_json import check_value
 
 __all__ = ["comparisons"]
 
@@ -62,22 +60,22 @@ async def comparisons(
     of which only some say it, are refused unless `allow_unlike` names the term; then the answer
     says so first. Each later plan is set against the first: which stages, cuts and lifetimes
     differ, with what they were and are, and what of the difference is due to compute, transfers,
-    the order or queues on links, found by simulating with one change at a time.
+    the order or queues on links, found by simulating with one change at a time. With `workloads`
+    all of that is told under each of them and under their mix.
     """
-
-    def decode_at(place: int) -> PlanDecoder:
-        def decode(value: Any) -> PlanDocument:
-            plan: PlanDocument = check_value(value, PlanDocument, at=("plans", place, "patch"))
-            return plan
-
-        return decode
 
     def render(compared: Compared) -> bytes:
         return msgspec.json.encode(comparisons_answer(compared))
 
-    questions = [
-        NamedQuestion(one.name, PlanQuestion(one.plan, None if one.patch is UNSET else one.patch))
-        for one in data.plans
-    ]
-    content = await compare(services, questions, frozenset(data.allow_unlike), decode_at, render)
+    question = ComparisonQuestion(
+        [
+            NamedQuestion(
+                one.name, PlanQuestion(one.plan, None if one.patch is UNSET else one.patch)
+            )
+            for one in data.plans
+        ],
+        [] if data.workloads is UNSET else named_workloads(data.workloads),
+        frozenset(data.allow_unlike),
+    )
+    content = await compare(services, question, patched_plan_at, render)
     return Response(content, media_type="application/json")

@@ -20,7 +20,9 @@ from service.app.pricing import (
     understand,
 )
 from service.app.services import Services
+from service.app.workloads import NamedWorkload, placed_faults, under_workloads
 from service.core.errors import Fault, FaultCode, InvalidInput, UnlikePlans, WorkBudgetExceeded
+from service.core.estimates.attribution import Attribution, mixed
 from service.core.estimates.comparison import (
     ComparedTerms,
     Comparison,
@@ -30,6 +32,7 @@ from service.core.estimates.comparison import (
 )
 from service.core.estimates.simulation import turns_on_links
 from service.core.estimates.work import BATCH_WORK_BUDGET
+from service.core.estimates.workloads import WeighedEstimate, WorkloadMix, mix_of
 from service.core.plans.likeness import (
     ContractField,
     ContractTerm,
@@ -39,8 +42,17 @@ from service.core.plans.likeness import (
     likeness,
 )
 from service.formats.documents import plan as plans
+from service.formats.documents.plan import PlanDocument
 
-__all__ = ["Compared", "ComparedPlan", "NamedQuestion", "compare"]
+__all__ = [
+    "Compared",
+    "ComparedCase",
+    "ComparedMix",
+    "ComparedPlan",
+    "ComparisonQuestion",
+    "NamedQuestion",
+    "compare",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,45 +74,144 @@ class ComparedPlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
-    """All plans in the order of the request, and each later one against the first."""
+class ComparedCase:
+    """All plans under one workload (None: each under its own), each later one against the first."""
 
+    workload: NamedWorkload | None
     plans: Sequence[ComparedPlan]
     likeness: Likeness
     comparisons: Sequence[Comparison]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedMix:
+    """All workloads by their shares: of each plan, and of each later one against the first."""
+
+    plans: Sequence[WorkloadMix]
+    attributions: Sequence[Attribution | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """Every case, and their mix; None where no workloads are asked for."""
+
+    cases: Sequence[ComparedCase]
+    mix: ComparedMix | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonQuestion:
+    """Plans to compare with the first of them, each under all workloads, or under its own."""
+
+    plans: Sequence[NamedQuestion]
+    workloads: Sequence[NamedWorkload]
+    allowed: Collection[ContractField]
+
+
 async def compare(
     services: Services,
-    questions: Sequence[NamedQuestion],
-    allowed: Collection[ContractField],
-    decode_at: Callable[[int], PlanDecoder],
+    question: ComparisonQuestion,
+    decode_at: Callable[..., PlanDecoder],
     render: Callable[[Compared], bytes],
 ) -> bytes:
     """The answer that `render` makes of the comparison; it runs on the executor, as pricing does.
 
-    `decode_at` reads the patched plan of each place, as for one plan. Raises `InvalidInput` with
-    the faults of all plans, `WorkBudgetExceeded` before anything is simulated, and `UnlikePlans`
-    where contracts differ in a field that is not `allowed`.
+    `decode_at` reads a plan whose patch stands at a place in the request. Raises `InvalidInput`
+    with the faults of all plans, `WorkBudgetExceeded` before anything is simulated, and
+    `UnlikePlans` where contracts differ in a field that is not allowed.
     """
-    _check_names(questions)
-    pinned = await _pin_all(services, questions, decode_at)
-    documents = [one.document for one in pinned]
-    work = await run_apart(sum(map(written_size, documents)), _work, documents)
-    services.holder.hold_work(work)
-    prepared = [await understand(services, one) for one in pinned]
-    priced: list[Priced] = []
-    turns = 0
+    _check_names(question.plans)
+    prepared = await _prepare_all(services, question, decode_at)
     with services.observer.span("price"):
-        outcomes = _Collected()
-        for place, one in enumerate(prepared):
-            with outcomes.at(place):
-                priced.append(await services.executor.run(price, one))
-                turns += turns_on_links(priced[-1].simulated)
+        judged = await _judge_all(services, question, prepared)
+        return await services.executor.run(lambda: render(_compared(question, judged)))
+
+
+async def _prepare_all(
+    services: Services, question: ComparisonQuestion, decode_at: Callable[..., PlanDecoder]
+) -> list[list[Prepared]]:
+    """For each plan, one for each workload."""
+    if question.workloads:
+        return await _prepare_under_workloads(services, question, decode_at)
+    pinned: list[Pinned] = []
+    collected = _Collected()
+    for place, one in enumerate(question.plans):
+        with collected.at(place, one.name):
+            pinned.append(await pin(services, one.question, decode_at("plans", place, "patch")))
+    collected.raise_faults()
+    documents = [[one.document for one in pinned]]
+    size = sum(written_size(one.document) for one in pinned)
+    services.holder.hold_work(await run_apart(size, _work, documents))
+    return [[await understand(services, one)] for one in pinned]
+
+
+async def _prepare_under_workloads(
+    services: Services, question: ComparisonQuestion, decode_at: Callable[..., PlanDecoder]
+) -> list[list[Prepared]]:
+    prepared: list[list[Prepared]] = []
+    collected = _Collected()
+    for place, one in enumerate(question.plans):
+        with collected.at(place, one.name):
+            prepared.append(
+                await under_workloads(
+                    services,
+                    one.question,
+                    question.workloads,
+                    decode_at("plans", place, "patch"),
+                    lambda workload: decode_at("workloads", workload),
+                )
+            )
+    collected.raise_faults()
+    documents = [[one.pinned.document for one in case] for case in zip(*prepared, strict=True)]
+    size = sum(written_size(document) for case in documents for document in case)
+    services.holder.hold_work(await run_apart(size, _work, documents))
+    return prepared
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judged:
+    """A priced plan and the terms that are compared."""
+
+    priced: Priced
+    terms: ComparedTerms
+
+
+async def _judge_all(
+    services: Services, question: ComparisonQuestion, prepared: Sequence[Sequence[Prepared]]
+) -> list[list[_Judged]]:
+    judged: list[list[_Judged]] = []
+    turns = 0
+    collected = _Collected()
+    for place, (asked, of_plan) in enumerate(zip(question.plans, prepared, strict=True)):
+        judged.append([])
+        for case, one in enumerate(of_plan):
+            with collected.at(place, asked.name), _spoken_by(question.workloads, case):
+                found = await services.executor.run(_judge, one)
+                turns += turns_on_links(found.priced.simulated)
                 _check_turns(turns)
-        outcomes.raise_faults()
-        named = list(zip(questions, priced, strict=True))
-        return await services.executor.run(lambda: render(_compared(named, allowed)))
+                judged[-1].append(found)
+    collected.raise_faults()
+    return judged
+
+
+def _judge(prepared: Prepared) -> _Judged:
+    priced = price(prepared)
+    question = prepared.pinned.question
+    try:
+        return _Judged(priced, compared_terms(priced.simulated))
+    except InvalidInput as error:
+        raise located(error, question.plan, question.patch, prepared.plan) from error
+
+
+@contextmanager
+def _spoken_by(workloads: Sequence[NamedWorkload], case: int) -> Iterator[None]:
+    """Let faults of what a workload speaks of point to it."""
+    try:
+        yield
+    except InvalidInput as error:
+        if not workloads:
+            raise
+        raise type(error)(placed_faults(error.faults, case, workloads[case])) from error
 
 
 def _check_names(questions: Sequence[NamedQuestion]) -> None:
@@ -122,13 +233,18 @@ class _Collected:
         self._faults: list[Fault] = []
 
     @contextmanager
-    def at(self, place: int) -> Iterator[None]:
-        """Keep what is wrong with one plan."""
+    def at(self, place: int, name: str) -> Iterator[None]:
+        """Keep what is wrong with one plan; what a workload makes wrong points there already."""
         try:
             yield
         except InvalidInput as error:
             self._errors.append(error)
-            self._faults += [fault.under("plans", place) for fault in error.faults]
+            self._faults += [
+                Fault(fault.code, fault.path, f"plan {name!r}: {fault.detail}")
+                if fault.path[:1] == ("workloads",)
+                else fault.under("plans", place)
+                for fault in error.faults
+            ]
 
     def raise_faults(self) -> None:
         """Raise them together; as too much work where that is all that is wrong."""
@@ -138,22 +254,8 @@ class _Collected:
         raise (WorkBudgetExceeded if too_much else InvalidInput)(self._faults)
 
 
-async def _pin_all(
-    services: Services,
-    questions: Sequence[NamedQuestion],
-    decode_at: Callable[[int], PlanDecoder],
-) -> list[Pinned]:
-    pinned: list[Pinned] = []
-    outcomes = _Collected()
-    for place, one in enumerate(questions):
-        with outcomes.at(place):
-            pinned.append(await pin(services, one.question, decode_at(place)))
-    outcomes.raise_faults()
-    return pinned
-
-
-def _work(documents: Sequence[plans.PlanDocument]) -> int:
-    return check_comparison([plans.to_core(document) for document in documents])
+def _work(cases: Sequence[Sequence[PlanDocument]]) -> int:
+    return check_comparison([[plans.to_core(document) for document in case] for case in cases])
 
 
 def _check_turns(turns: int) -> None:
@@ -166,51 +268,105 @@ def _check_turns(turns: int) -> None:
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plan",), detail)])
 
 
-def _compared(
-    named: Sequence[tuple[NamedQuestion, Priced]], allowed: Collection[ContractField]
-) -> Compared:
-    contracts = [_contract(priced.prepared, priced) for _, priced in named]
-    found = likeness(contracts)
-    _refuse_unlike(named, contracts, [field for field in found.unlike if field not in allowed])
-    compared = [
-        ComparedPlan(asked.name, priced, contract, compared_terms(priced.simulated))
-        for (asked, priced), contract in zip(named, contracts, strict=True)
+def _compared(question: ComparisonQuestion, judged: Sequence[Sequence[_Judged]]) -> Compared:
+    by_case = list(zip(*judged, strict=True))
+    contracts = [[_contract(one.priced) for one in case] for case in by_case]
+    found = [likeness(case) for case in contracts]
+    _refuse_unlike(question, contracts, found)
+    names = [one.name for one in question.plans]
+    cases = []
+    for place, case in enumerate(by_case):
+        first, *later = compared = [
+            ComparedPlan(name, one.priced, contract, one.terms)
+            for name, one, contract in zip(names, case, contracts[place], strict=True)
+        ]
+        cases.append(
+            ComparedCase(
+                question.workloads[place] if question.workloads else None,
+                compared,
+                found[place],
+                [compare_terms(first.terms, other.terms) for other in later],
+            )
+        )
+    return Compared(cases, _mix(cases) if question.workloads else None)
+
+
+def _mix(cases: Sequence[ComparedCase]) -> ComparedMix:
+    weights = [case.workload.weight for case in cases if case.workload is not None]
+    mixes = [
+        mix_of(
+            [
+                WeighedEstimate(weight, plan.terms)
+                for weight, plan in zip(weights, of_plan, strict=True)
+            ]
+        )
+        for of_plan in zip(*(case.plans for case in cases), strict=True)
     ]
-    first, *later = compared
-    return Compared(compared, found, [compare_terms(first.terms, other.terms) for other in later])
+    shares = mixes[0].weight_fractions
+    return ComparedMix(
+        mixes,
+        [
+            mixed(shares, [one.attribution for one in of_plan])
+            for of_plan in zip(*(case.comparisons for case in cases), strict=True)
+        ],
+    )
 
 
-def _contract(prepared: Prepared, priced: Priced) -> dict[ContractField, ContractTerm]:
-    profile = prepared.profile
-    precision = None if profile is None else profile.precision
+def _contract(priced: Priced) -> dict[ContractField, ContractTerm]:
+    prepared = priced.prepared
+    precision = None if prepared.profile is None else prepared.profile.precision
     return contract_terms(priced.resolved, model=prepared.model, precision=precision)
 
 
 def _refuse_unlike(
-    named: Sequence[tuple[NamedQuestion, Priced]],
-    contracts: Sequence[dict[ContractField, ContractTerm]],
-    unlike: Sequence[ContractField],
+    question: ComparisonQuestion,
+    contracts: Sequence[Sequence[dict[ContractField, ContractTerm]]],
+    found: Sequence[Likeness],
 ) -> None:
-    """Raise `UnlikePlans` with a fault for each field and later plan that differs in it."""
-    first, first_terms = named[0][0], contracts[0]
-    faults = []
-    for field in unlike:
-        expected = first_terms.get(field)
-        for place in range(1, len(named)):
-            asked, found = named[place][0], contracts[place].get(field)
-            if agree(expected, found):
+    """Raise `UnlikePlans` with a fault for each field and later plan that differs in it.
+
+    What differs in the same way under all workloads is told once.
+    """
+    cases_of: dict[Fault, list[int]] = {}
+    for case, (terms, alike) in enumerate(zip(contracts, found, strict=True)):
+        for field in alike.unlike:
+            if field in question.allowed:
                 continue
-            detail = (
-                f"{field.value} is {_said(expected)} for {first.name!r} and {_said(found)} for "
-                f"{asked.name!r}: make them equal, or name {field.value} in allow_unlike"
-            )
-            path = () if found is None else found.path
-            fault = Fault(FaultCode.UNLIKE, path, detail)
-            question = asked.question
-            placed = located(InvalidInput([fault]), question.plan, question.patch)
-            faults += [one.under("plans", place) for one in placed.faults]
-    if faults:
-        raise UnlikePlans(faults)
+            for place in range(1, len(terms)):
+                for fault in _unlike_faults(question.plans, terms, field, place):
+                    cases_of.setdefault(fault, []).append(case)
+    if not cases_of:
+        return
+    raise UnlikePlans(
+        fault
+        if len(cases) == len(contracts)
+        else Fault(fault.code, fault.path, f"{_under(question, cases)}: {fault.detail}")
+        for fault, cases in cases_of.items()
+    )
+
+
+def _under(question: ComparisonQuestion, cases: Sequence[int]) -> str:
+    names = ", ".join(repr(question.workloads[case].name) for case in cases)
+    return f"under workload{'s' * (len(cases) > 1)} {names}"
+
+
+def _unlike_faults(
+    asked: Sequence[NamedQuestion],
+    contracts: Sequence[dict[ContractField, ContractTerm]],
+    field: ContractField,
+    place: int,
+) -> list[Fault]:
+    expected, found = contracts[0].get(field), contracts[place].get(field)
+    if agree(expected, found):
+        return []
+    own = asked[place]
+    detail = (
+        f"{field.value} is {_said(expected)} for {asked[0].name!r} and {_said(found)} for "
+        f"{own.name!r}: make them equal, or name {field.value} in allow_unlike"
+    )
+    fault = Fault(FaultCode.UNLIKE, () if found is None else found.path, detail)
+    where = located(InvalidInput([fault]), own.question.plan, own.question.patch)
+    return [one.under("plans", place) for one in where.faults]
 
 
 def _said(term: ContractTerm | None) -> str:

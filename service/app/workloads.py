@@ -13,14 +13,21 @@ from service.app.patching import apply_patch, touches
 from service.app.pricing import PlanDecoder, PlanQuestion, Prepared, Priced, pin, price, understand
 from service.app.services import Services
 from service.core.errors import Fault, FaultCode, InvalidInput, Path, WorkBudgetExceeded
-from service.core.estimates.estimate import estimate_plans
+from service.core.estimates.estimate import Estimate, estimate_plans
 from service.core.estimates.simulation import turns_on_links
 from service.core.estimates.work import BATCH_WORK_BUDGET, Work, check_batch, check_work
 from service.core.estimates.workloads import WeighedEstimate, WorkloadMix, mix_of
 from service.formats.documents import plan as plans
 from service.formats.documents.plan import PlanDocument
 
-__all__ = ["NamedWorkload", "Weighed", "WorkloadOutcome", "judge", "under_workloads"]
+__all__ = [
+    "NamedWorkload",
+    "Weighed",
+    "WorkloadOutcome",
+    "judge",
+    "placed_faults",
+    "under_workloads",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class WorkloadOutcome:
 
     workload: NamedWorkload
     priced: Priced
-    weighed: WeighedEstimate
+    weighed: WeighedEstimate[Estimate]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +83,7 @@ async def judge(
                 _check_turns(turns, place)
             except InvalidInput as error:
                 too_much = too_much and isinstance(error, WorkBudgetExceeded)
-                faults += _placed(error.faults, place, workloads[place])
+                faults += placed_faults(error.faults, place, workloads[place])
         if faults:
             raise (WorkBudgetExceeded if too_much else InvalidInput)(faults)
         return await services.executor.run(lambda: render(_weighed(workloads, priced)))
@@ -138,7 +145,7 @@ def _patched_all(
             patch = {"workload": dict(workload.patch)}
             patched = apply_patch(document, patch, decode_at(place))
         except InvalidInput as error:
-            faults += _placed(error.faults, place, workload)
+            faults += placed_faults(error.faults, place, workload)
             continue
         try:
             found.append((patched, check_work(plans.to_core(patched))))
@@ -162,8 +169,8 @@ def _check_turns(turns: int, place: int) -> None:
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, path, detail)])
 
 
-def _placed(faults: Sequence[Fault], place: int, workload: NamedWorkload) -> list[Fault]:
-    """Faults of one workload: those that its patch speaks of point there."""
+def placed_faults(faults: Sequence[Fault], place: int, workload: NamedWorkload) -> list[Fault]:
+    """Faults of a plan under one workload: those that its patch speaks of point there."""
     spoken = {"workload": dict(workload.patch)}
     placed = []
     for fault in faults:

@@ -157,6 +157,19 @@ async def test_faults_of_all_plans_are_listed_where_they_are(client: httpx.Async
     ]
 
 
+async def test_what_only_its_terms_refuse_points_into_the_plan(
+    client: httpx.AsyncClient,
+) -> None:
+    """Four microbatches of 2^52 bytes are simulated as any, but are more than JSON can count."""
+    heavy = deepcopy(FOUR_LINES)
+    for stage in heavy["costs"]["stages"]:
+        stage["activation_bytes"] = 2**52
+    response = await send(client, FOUR_LINES, heavy)
+    assert response.status_code == 422
+    found = [(error["pointer"], error["code"]) for error in response.json()["errors"]]
+    assert found == [("/plans/1/plan/costs/stages", "out_of_range")]
+
+
 @pytest.mark.parametrize(
     ("plans", "more", "status", "pointer", "code"),
     [

@@ -1,56 +1,45 @@
-"""Wire types of comparisons: what is asked, what each plan takes, and how one becomes another."""
+"""Wire types of comparisons: what is asked, what is unlike, and all of it under workloads."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from service.api.schemas.answers import (
-    Pin,
-    StatementOut,
-    WorkloadOut,
-    pin_terms,
-    statements,
-    workload_terms,
+from service.api.schemas.compared_plans import (
+    AttributionOut,
+    ComparedPlanOut,
+    ComparisonOut,
+    attribution_terms,
+    change_terms,
+    compared_plan,
+    comparison_terms,
+    summary_of,
 )
-from service.api.schemas.differences import Differences, differences_terms
 from service.api.schemas.requests import Patch, PlanGiven
-from service.app.comparisons import Compared, ComparedPlan
-from service.core.estimates.attribution import Attribution, Cause, Method
-from service.core.estimates.comparison import Comparison
-from service.core.estimates.iteration import throughput
+from service.api.schemas.workloads import WorkloadCase, WorkloadMixOut, mix_terms
+from service.app.comparisons import Compared, ComparedCase, ComparedMix
 from service.core.estimates.version import MODEL_VERSION
-from service.core.plans.likeness import ContractField, TermOrigin
-from service.core.plans.plan import Statement
-from service.core.schedules.transfers import TransferMode
-from service.core.units import exact_seconds, to_seconds
+from service.core.plans.likeness import ContractField
 from service.formats.documents.fields import ElementName, or_unset
 
 __all__ = [
     "MAX_COMPARED_PLANS",
-    "AttributionOut",
-    "ComparedPlanOut",
-    "ComparisonOut",
+    "MAX_COMPARED_WORKLOADS",
+    "ComparedMixOut",
+    "ComparedWorkload",
     "ComparisonPlan",
     "ComparisonRequest",
     "ComparisonsAnswer",
-    "EffectOut",
-    "OneSidedStatements",
-    "TermOut",
+    "MixedComparison",
+    "MixedPlan",
     "UnlikeTerm",
     "UnlikeValue",
     "comparisons_answer",
 ]
 
 MAX_COMPARED_PLANS = 8
-
-_CAUSES = (
-    "compute: what stages take. transfer: what transfers take when nothing queues, and between "
-    "which stages they go. order: the order of operations. contention: queues on links. "
-    "interaction: what the others do together beyond their sum."
-)
+MAX_COMPARED_WORKLOADS = 8
 
 
 class ComparisonPlan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +61,18 @@ class ComparisonRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
             description="The first is what the others are compared with.",
         ),
     ]
+    workloads: (
+        Annotated[
+            list[WorkloadCase],
+            Meta(
+                min_length=1,
+                max_length=MAX_COMPARED_WORKLOADS,
+                description="All plans are compared under each, in place of their own workloads, "
+                "which these patch, and under their mix. When absent, each plan has its own.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     allow_unlike: Annotated[
         list[ContractField],
         Meta(
@@ -83,16 +84,6 @@ class ComparisonRequest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     ] = []
 
 
-class TermOut(msgspec.Struct, kw_only=True, frozen=True):
-    """One term of the contract of a plan."""
-
-    term: ContractField
-    value: Annotated[str, Meta(description="As a person reads it.", examples=["32"])]
-    origin: Annotated[
-        TermOrigin, Meta(description="Whether it follows from the plan, or the plan states it.")
-    ]
-
-
 class UnlikeValue(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """What one plan says of a term."""
 
@@ -100,114 +91,66 @@ class UnlikeValue(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
     value: Annotated[str | UnsetType, Meta(description="Absent where it says nothing.")] = UNSET
 
 
-class UnlikeTerm(msgspec.Struct, kw_only=True, frozen=True):
+class UnlikeTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A term in which the plans differ, as the request allows."""
 
     term: ContractField
     values: Annotated[list[UnlikeValue], Meta(description="Of each plan, in order.")]
+    workloads: Annotated[
+        list[str] | UnsetType,
+        Meta(description="Under which they have these values; absent where under all."),
+    ] = UNSET
 
 
-class ComparedPlanOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What one plan takes, and what its numbers rest on. All times are predictions."""
+class ComparedWorkload(msgspec.Struct, kw_only=True, frozen=True):
+    """All plans under one workload."""
 
     name: str
-    pins: Annotated[list[Pin], Meta(description="Stored documents this plan used.")]
-    world_size: Annotated[int, Meta(ge=1, description="Ranks in all.")]
-    transfer_mode: TransferMode
-    workload: WorkloadOut
-    contract: list[TermOut]
-    iteration_seconds: Annotated[
-        float | UnsetType, Meta(description="Absent where it is unknown; not_represented says why.")
-    ] = UNSET
-    makespan_seconds: Annotated[
-        float, Meta(ge=0, description="From the first start to the last end of a drained run.")
+    weight_fraction: Annotated[
+        float, Meta(ge=0, le=1, description="Of the iterations, those with this workload.")
     ]
-    idle_fraction: Annotated[float, Meta(description="Of makespan x ranks.")]
-    slowest_stage: Annotated[int, Meta(ge=0, description="The stage with the most work.")]
-    slowest_stage_seconds: Annotated[
-        float, Meta(ge=0, description="Its work for one microbatch, on average.")
-    ]
-    steady_seconds: Annotated[
-        float | UnsetType,
-        Meta(description="That each further microbatch adds to a long iteration; if known."),
-    ] = UNSET
-    samples_per_second: Annotated[
-        float | UnsetType, Meta(description="Samples of an iteration over its time; if both known.")
-    ] = UNSET
-    tokens_per_second: Annotated[
-        float | UnsetType, Meta(description="Tokens of an iteration over its time; if both known.")
-    ] = UNSET
-    assumptions: list[StatementOut]
-    represented: list[StatementOut]
-    not_represented: list[StatementOut]
-
-
-class EffectOut(msgspec.Struct, kw_only=True, frozen=True):
-    """What one cause does to the iteration."""
-
-    cause: Annotated[Cause, Meta(description=_CAUSES)]
-    iteration_seconds: Annotated[
-        float, Meta(description="By how much longer it makes it; negative where shorter.")
+    plans: Annotated[list[ComparedPlanOut], Meta(description="In the order of the request.")]
+    comparisons: Annotated[
+        list[ComparisonOut], Meta(description="Each later plan against the first.")
     ]
 
 
-class AttributionOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What of the difference is due to what. The effects sum to difference_seconds."""
+class MixedPlan(msgspec.Struct, kw_only=True, frozen=True):
+    """One plan under all workloads by their shares."""
 
-    cause: Annotated[
-        Cause | UnsetType,
-        Meta(
-            description="Of the causes that work in the direction of the difference the one that "
-            "does most; absent where there is no difference. " + _CAUSES
-        ),
-    ] = UNSET
-    effects: list[EffectOut]
-    method: Annotated[
-        Method,
-        Meta(
-            description="one_change_at_a_time: the first plan is simulated again with one thing of "
-            "the other plan at a time; transfers do not queue then, and contention is the "
-            "difference between what queues cost each plan. difference_of_own_splits, where the "
-            "plans have other stages, microbatches or operations: each plan's makespan is split "
-            "by itself as POST /v1/bubble does, and the parts are subtracted; compute is then "
-            "ideal and imbalance, order the structural part."
-        ),
-    ]
+    name: str
+    mix: WorkloadMixOut
 
 
-class OneSidedStatements(msgspec.Struct, kw_only=True, frozen=True):
-    """Statements that only one of the two plans makes."""
-
-    before: Annotated[list[StatementOut], Meta(description="Only of the first plan.")]
-    after: Annotated[list[StatementOut], Meta(description="Only of the other plan.")]
-
-
-class ComparisonOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A plan against the first one."""
+class MixedComparison(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A plan against the first one, on average over the workloads by their shares."""
 
     plan: str
     summary: Annotated[str, Meta(description="A sentence for people.")]
     difference_seconds: Annotated[
         float | UnsetType,
-        Meta(
-            description="Of iteration_seconds: by how much longer this plan takes, negative where "
-            "it is shorter. Absent where either is unknown."
-        ),
+        Meta(description="Of mean_iteration_seconds; absent where either is unknown."),
     ] = UNSET
     iteration_ratio: Annotated[
-        float | UnsetType, Meta(description="Its iteration over that of the first plan.")
+        float | UnsetType, Meta(description="Its mean iteration over that of the first plan.")
     ] = UNSET
     attribution: Annotated[
         AttributionOut | UnsetType,
-        Meta(description="Absent where the difference can't be shared out."),
+        Meta(
+            description="The mean of those under each workload. Absent where one of them is, and "
+            "where they were made in different ways."
+        ),
     ] = UNSET
-    differences: Differences
-    assumptions: OneSidedStatements
-    represented: OneSidedStatements
-    not_represented: OneSidedStatements
 
 
-class ComparisonsAnswer(msgspec.Struct, kw_only=True, frozen=True):
+class ComparedMixOut(msgspec.Struct, kw_only=True, frozen=True):
+    """All workloads together."""
+
+    plans: list[MixedPlan]
+    comparisons: list[MixedComparison]
+
+
+class ComparisonsAnswer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """What is unlike comes first: the numbers below hold in spite of it."""
 
     unlike: Annotated[
@@ -224,134 +167,115 @@ class ComparisonsAnswer(msgspec.Struct, kw_only=True, frozen=True):
     objective: Annotated[
         Literal["iteration_seconds"], Meta(description="What differences are explained of.")
     ]
-    plans: Annotated[list[ComparedPlanOut], Meta(description="In the order of the request.")]
+    plans: Annotated[
+        list[ComparedPlanOut] | UnsetType,
+        Meta(description="In the order of the request; absent where workloads are asked for."),
+    ] = UNSET
     comparisons: Annotated[
-        list[ComparisonOut], Meta(description="Each later plan against the first.")
-    ]
+        list[ComparisonOut] | UnsetType,
+        Meta(
+            description="Each later plan against the first; absent where workloads are asked for."
+        ),
+    ] = UNSET
+    workloads: Annotated[
+        list[ComparedWorkload] | UnsetType,
+        Meta(description="The same under each workload, in the order of the request."),
+    ] = UNSET
+    mix: Annotated[
+        ComparedMixOut | UnsetType, Meta(description="Under all workloads by their shares.")
+    ] = UNSET
 
 
 def comparisons_answer(compared: Compared) -> ComparisonsAnswer:
     """The wire form of a comparison."""
-    first, *later = compared.plans
-    return ComparisonsAnswer(
-        unlike=[
-            UnlikeTerm(term=field, values=[_unlike(plan, field) for plan in compared.plans])
-            for field in compared.likeness.unlike
+    first = compared.cases[0]
+    answer = ComparisonsAnswer(
+        unlike=_unlike_terms(compared.cases),
+        unknown_terms=[
+            field
+            for field in first.likeness.unknown
+            if all(field in case.likeness.unknown for case in compared.cases)
         ],
-        unknown_terms=list(compared.likeness.unknown),
         model_version=MODEL_VERSION,
         objective="iteration_seconds",
-        plans=[_plan(plan) for plan in compared.plans],
+    )
+    if compared.mix is None:
+        return msgspec.structs.replace(
+            answer,
+            plans=[compared_plan(plan) for plan in first.plans],
+            comparisons=_comparisons(first),
+        )
+    names = [case.workload.name for case in compared.cases if case.workload is not None]
+    shares = compared.mix.plans[0].weight_fractions
+    return msgspec.structs.replace(
+        answer,
+        workloads=[
+            ComparedWorkload(
+                name=name,
+                weight_fraction=float(share),
+                plans=[compared_plan(plan) for plan in case.plans],
+                comparisons=_comparisons(case),
+            )
+            for name, share, case in zip(names, shares, compared.cases, strict=True)
+        ],
+        mix=_mix(compared.mix, compared.cases),
+    )
+
+
+def _unlike_terms(cases: Sequence[ComparedCase]) -> list[UnlikeTerm]:
+    """What differs alike under several workloads is told once."""
+    under: dict[tuple[ContractField, tuple[str | None, ...]], list[str]] = {}
+    for case in cases:
+        name = "" if case.workload is None else case.workload.name
+        for field in case.likeness.unlike:
+            terms = [plan.contract.get(field) for plan in case.plans]
+            texts = tuple(None if term is None else term.text for term in terms)
+            under.setdefault((field, texts), []).append(name)
+    names = [plan.name for plan in cases[0].plans]
+    return [
+        UnlikeTerm(
+            term=field,
+            values=[
+                UnlikeValue(plan=name, value=or_unset(text))
+                for name, text in zip(names, texts, strict=True)
+            ],
+            workloads=UNSET if len(found) == len(cases) else found,
+        )
+        for (field, texts), found in under.items()
+    ]
+
+
+def _mix(mix: ComparedMix, cases: Sequence[ComparedCase]) -> ComparedMixOut:
+    first, *later = zip([plan.name for plan in cases[0].plans], mix.plans, strict=True)
+    names = [case.workload.name for case in cases if case.workload is not None]
+    places = range(len(mix.plans))
+    return ComparedMixOut(
+        plans=[
+            MixedPlan(
+                name=plan.name,
+                mix=mix_terms(
+                    mix.plans[place], names, [case.plans[place].terms.iteration for case in cases]
+                ),
+            )
+            for place, plan in zip(places, cases[0].plans, strict=True)
+        ],
         comparisons=[
-            _comparison(first, plan, found)
-            for plan, found in zip(later, compared.comparisons, strict=True)
+            MixedComparison(
+                plan=name,
+                summary=summary_of(
+                    first[0], first[1].mean_iteration, name, found.mean_iteration, attribution
+                ),
+                **change_terms(first[1].mean_iteration, found.mean_iteration),
+                attribution=UNSET if attribution is None else attribution_terms(attribution),
+            )
+            for (name, found), attribution in zip(later, mix.attributions, strict=True)
         ],
     )
 
 
-def _unlike(plan: ComparedPlan, field: ContractField) -> UnlikeValue:
-    term = plan.contract.get(field)
-    return UnlikeValue(plan=plan.name, value=UNSET if term is None else term.text)
-
-
-def _plan(plan: ComparedPlan) -> ComparedPlanOut:
-    terms, resolved = plan.terms, plan.priced.resolved
-    cadence = terms.cadence
-    slowest = cadence.stages[cadence.slowest_stage]
-    samples, tokens = throughput(terms.simulated, terms.iteration)
-    return ComparedPlanOut(
-        name=plan.name,
-        pins=pin_terms(plan.priced.pins),
-        world_size=resolved.plan.degrees.world_size,
-        transfer_mode=resolved.transfer_mode,
-        workload=workload_terms(resolved),
-        contract=[
-            TermOut(term=term.field, value=term.text, origin=term.origin)
-            for term in plan.contract.values()
-        ],
-        iteration_seconds=UNSET if terms.iteration is None else exact_seconds(terms.iteration),
-        makespan_seconds=to_seconds(terms.simulated.timeline.makespan),
-        idle_fraction=terms.idle_fraction,
-        slowest_stage=slowest.stage,
-        slowest_stage_seconds=exact_seconds(slowest.work),
-        steady_seconds=UNSET
-        if cadence.steady is None
-        else exact_seconds(cadence.steady.per_microbatch),
-        samples_per_second=or_unset(samples),
-        tokens_per_second=or_unset(tokens),
-        assumptions=statements(_assumptions(plan)),
-        represented=statements(plan.priced.represented),
-        not_represented=statements(_left_out(plan)),
-    )
-
-
-def _assumptions(plan: ComparedPlan) -> tuple[Statement, ...]:
-    return (*plan.priced.assumptions, *plan.terms.assumptions)
-
-
-def _left_out(plan: ComparedPlan) -> tuple[Statement, ...]:
-    return (*plan.priced.not_represented, *plan.terms.not_represented)
-
-
-def _comparison(first: ComparedPlan, plan: ComparedPlan, found: Comparison) -> ComparisonOut:
-    difference: float | UnsetType = UNSET
-    ratio: float | UnsetType = UNSET
-    before, after = first.terms.iteration, plan.terms.iteration
-    if before is not None and after is not None:
-        difference, ratio = exact_seconds(after - before), float(after / before)
-    return ComparisonOut(
-        plan=plan.name,
-        summary=_summary(first, plan, found.attribution),
-        difference_seconds=difference,
-        iteration_ratio=ratio,
-        attribution=UNSET if found.attribution is None else _attribution(found.attribution),
-        differences=differences_terms(found),
-        assumptions=_one_sided(_assumptions(first), _assumptions(plan)),
-        represented=_one_sided(first.priced.represented, plan.priced.represented),
-        not_represented=_one_sided(_left_out(first), _left_out(plan)),
-    )
-
-
-def _attribution(found: Attribution) -> AttributionOut:
-    return AttributionOut(
-        cause=or_unset(found.cause),
-        effects=[
-            EffectOut(cause=cause, iteration_seconds=exact_seconds(effect))
-            for cause, effect in found.effects.items()
-        ],
-        method=found.method,
-    )
-
-
-def _one_sided(before: Sequence[Statement], after: Sequence[Statement]) -> OneSidedStatements:
-    return OneSidedStatements(
-        before=statements([one for one in before if one not in after]),
-        after=statements([one for one in after if one not in before]),
-    )
-
-
-def _summary(first: ComparedPlan, plan: ComparedPlan, found: Attribution | None) -> str:
-    before, after = first.terms.iteration, plan.terms.iteration
-    if before is None or after is None:
-        which = first.name if before is None else plan.name
-        return f"nobody knows how long an iteration of {which} takes"
-    if before == after:
-        return f"an iteration of {plan.name} takes as long as one of {first.name}"
-    how = "shorter" if after < before else "longer"
-    by = abs(after - before)
-    text = (
-        f"an iteration of {plan.name} is {_ms(by)} ms ({float(by / before):.1%}) {how} than one of "
-        f"{first.name}"
-    )
-    if found is None or found.cause is None:
-        return text
-    parts = ", ".join(
-        f"{cause.value} {_ms(effect, sign='+')} ms"
-        for cause, effect in found.effects.items()
-        if effect
-    )
-    return f"{text}, because of {found.cause.value} ({parts})"
-
-
-def _ms(picoseconds: Fraction, sign: str = "-") -> str:
-    return f"{exact_seconds(picoseconds) * 1000:{sign}.6g}"
+def _comparisons(case: ComparedCase) -> list[ComparisonOut]:
+    first, *later = case.plans
+    return [
+        comparison_terms(first, plan, found)
+        for plan, found in zip(later, case.comparisons, strict=True)
+    ]

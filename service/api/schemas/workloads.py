@@ -31,6 +31,7 @@ __all__ = [
     "WorkloadEstimatesAnswer",
     "WorkloadEstimatesRequest",
     "WorkloadMixOut",
+    "mix_terms",
     "named_workloads",
     "workload_estimates_answer",
 ]
@@ -192,7 +193,11 @@ def workload_estimates_answer(weighed: Weighed) -> WorkloadEstimatesAnswer:
                 weighed.outcomes, weighed.mix.weight_fractions, assumed, left_out, strict=True
             )
         ],
-        mix=_mix(weighed.mix, weighed.outcomes),
+        mix=mix_terms(
+            weighed.mix,
+            [outcome.workload.name for outcome in weighed.outcomes],
+            [outcome.weighed.estimate.iteration for outcome in weighed.outcomes],
+        ),
         assumptions=statements(common),
         represented=statements(_in_all([one.priced.represented for one in weighed.outcomes])),
         not_represented=statements(not_in),
@@ -231,14 +236,15 @@ def _workload(
     )
 
 
-def _mix(mix: WorkloadMix, outcomes: Sequence[WorkloadOutcome]) -> WorkloadMixOut:
-    worst = None if mix.worst is None else outcomes[mix.worst]
+def mix_terms(
+    mix: WorkloadMix, names: Sequence[str], iterations: Sequence[Fraction | None]
+) -> WorkloadMixOut:
+    """The wire form of a mix; `names` and `iterations` (picoseconds) are those of its workloads."""
+    worst = mix.worst
     return WorkloadMixOut(
         mean_iteration_seconds=_seconds(mix.mean_iteration),
-        worst=UNSET if worst is None else worst.workload.name,
-        worst_iteration_seconds=UNSET
-        if worst is None
-        else _seconds(worst.weighed.estimate.iteration),
+        worst=UNSET if worst is None else names[worst],
+        worst_iteration_seconds=UNSET if worst is None else _seconds(iterations[worst]),
         samples_per_second=_rate(mix.samples_per_second),
         tokens_per_second=_rate(mix.tokens_per_second),
         slowest_stages=[

@@ -28,7 +28,7 @@ from service.core.schedules.stage_times import TIMES_OF_KIND, StageTimes, operat
 from service.core.schedules.timeline import Timeline, simulate_transfers
 from service.core.schedules.transfers import Transfers
 
-__all__ = ["MAX_ALONE", "Attribution", "Cause", "Method", "attribute", "replays_of"]
+__all__ = ["MAX_ALONE", "Attribution", "Cause", "Method", "attribute", "mixed", "replays_of"]
 
 Int64Array = npt.NDArray[np.int64]
 Key = TypeVar("Key", int, tuple[int, int])
@@ -110,11 +110,37 @@ def attribute(before: SimulatedPlan, after: SimulatedPlan) -> Attribution | None
     times = _Times.of(queued, alone)
     if times is None:
         return None
-    try:
-        found = _one_change(before, after, times)
-    except InvalidInput:  # a kind of operation that only one plan has times of
-        found = None
-    return found or _own_splits(before, after, times)
+    for share_out in (_one_change, _own_splits):
+        try:
+            found = share_out(before, after, times)
+        except InvalidInput:
+            # A kind of operation that one plan has no times of, or times too long to be exchanged
+            # or averaged: each plan was fine by itself.
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def mixed(shares: Sequence[Fraction], found: Sequence[Attribution | None]) -> Attribution | None:
+    """The mean of attributions by shares that sum to 1; its effects sum to its difference too.
+
+    None where one of them is unknown, and where they were not all made in one way.
+    """
+    known = [one for one in found if one is not None]
+    if len(known) < len(found) or len({one.method for one in known}) > 1:
+        return None
+    pairs = list(zip(shares, known, strict=True))
+    return Attribution(
+        difference=sum((share * one.difference for share, one in pairs), Fraction(0)),
+        effects={
+            cause: sum((share * one.effects[cause] for share, one in pairs), Fraction(0))
+            for cause in known[0].effects
+        },
+        method=known[0].method,
+        stages={},
+        edges={},
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,24 +98,30 @@ def compare_terms(before: ComparedTerms, after: ComparedTerms) -> Comparison:
     )
 
 
-def check_comparison(plans: Sequence[Plan], budget: int = BATCH_WORK_BUDGET) -> int:
-    """The work of comparing every later plan with the first, in units, if it is within the budget.
+def check_comparison(cases: Sequence[Sequence[Plan]], budget: int = BATCH_WORK_BUDGET) -> int:
+    """The work of comparing in each case every later plan with the first, in units.
 
-    Raises `WorkBudgetExceeded`, pointing at `plans`. Variants of plans are simulated without queues
-    on links, in the order of either plan.
+    Raises `WorkBudgetExceeded`, pointing at `plans`, when it is above the budget. Variants of plans
+    are simulated without queues on links, in the order of either plan.
     """
-    works = [work_of(plan) for plan in plans]
-    total = sum(work.total for work in works)
-    for second, other in zip(plans[1:], works[1:], strict=True):
-        total += _variants(plans[0], works[0], second, other).total
-    if total > budget:
+    alone = variants = 0
+    for plans in cases:
+        works = [work_of(plan) for plan in plans]
+        alone += sum(work.total for work in works)
+        variants += sum(
+            _variants(plans[0], works[0], second, other).total
+            for second, other in zip(plans[1:], works[1:], strict=True)
+        )
+    if alone + variants > budget:
+        what = f"these {len(cases[0])} plans"
+        if len(cases) > 1:
+            what += f" under {len(cases)} workloads"
         detail = (
-            f"comparing these {len(plans)} plans is {total} units of work, the plans alone "
-            f"{sum(work.total for work in works)}; one request may take {budget}: compare fewer at "
-            "a time, or with fewer microbatches"
+            f"comparing {what} is {alone + variants} units of work, simulating them {alone}; one "
+            f"request may take {budget}: compare fewer at a time, or with fewer microbatches"
         )
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plans",), detail)])
-    return total
+    return alone + variants
 
 
 def _variants(first: Plan, work: Work, second: Plan, other: Work) -> Work:

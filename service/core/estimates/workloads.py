@@ -7,19 +7,40 @@ lengths that it will meet, each with its share of the iterations.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Generic, Protocol, TypeVar
 
-from service.core.estimates.estimate import Estimate
+from service.core.estimates.simulation import SimulatedPlan
+from service.core.schedules.cadence import Cadence
 from service.core.units import PICOSECONDS_PER_SECOND
 
-__all__ = ["WeighedEstimate", "WorkloadMix", "mix_of"]
+__all__ = ["Judged", "WeighedEstimate", "WorkloadMix", "mix_of"]
+
+
+class Judged(Protocol):
+    """What is known of a plan under one workload, as of an `Estimate`."""
+
+    @property
+    def simulated(self) -> SimulatedPlan:
+        """Its run."""
+
+    @property
+    def cadence(self) -> Cadence:
+        """Of its stages."""
+
+    @property
+    def iteration(self) -> Fraction | None:
+        """Picoseconds; None where nobody knows."""
+
+
+AnyJudged = TypeVar("AnyJudged", bound=Judged)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WeighedEstimate:
+class WeighedEstimate(Generic[AnyJudged]):
     """A plan under one workload, and how often that comes relative to the others (above 0)."""
 
     weight: float
-    estimate: Estimate
+    estimate: AnyJudged
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +62,7 @@ class WorkloadMix:
     slowest_stages: tuple[tuple[int, Fraction], ...]
 
 
-def mix_of(weighed: Sequence[WeighedEstimate]) -> WorkloadMix:
+def mix_of(weighed: Sequence[WeighedEstimate[AnyJudged]]) -> WorkloadMix:
     """The mix of at least one; exact, as weights are taken for the decimal fractions they are."""
     weights = [Fraction(repr(one.weight)) for one in weighed]
     whole = sum(weights)
@@ -76,12 +97,12 @@ def _weighted(shares: Sequence[Fraction], numbers: Sequence[Fraction | None]) ->
     return total
 
 
-def _samples(estimate: Estimate) -> Fraction | None:
+def _samples(estimate: Judged) -> Fraction | None:
     size = estimate.simulated.resolved.global_batch_size
     return None if size is None else Fraction(size)
 
 
-def _tokens(estimate: Estimate) -> Fraction | None:
+def _tokens(estimate: Judged) -> Fraction | None:
     """Of all samples of an iteration; each microbatch has as many samples."""
     resolved = estimate.simulated.resolved
     if resolved.global_batch_size is None or resolved.sequence_length is None:

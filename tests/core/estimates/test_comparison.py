@@ -147,11 +147,12 @@ def test_another_number_of_microbatches_changes_no_stage() -> None:
 def test_the_work_is_known_before_and_bounded() -> None:
     plan = four_stages((10, 10, 10, 10))
     alone = work_of(plan).total
-    two, three = (check_comparison([plan] * count) for count in (2, 3))
+    two, three = (check_comparison([[plan] * count]) for count in (2, 3))
+    assert check_comparison([[plan] * 2, [plan] * 2]) == 2 * two
     assert 2 * alone < two < three
     assert three - two == two - alone
     paced = replace(plan, schedule=replace(plan.schedule, kind="pipedream"))
-    assert check_comparison([plan, paced]) > two
+    assert check_comparison([[plan, paced]]) > two
     tried = replace(
         plan,
         schedule=replace(plan.schedule, kind="zb_auto"),
@@ -160,9 +161,9 @@ def test_the_work_is_known_before_and_bounded() -> None:
             for _ in range(4)
         ),
     )
-    assert check_comparison([plan, tried]) > two
+    assert check_comparison([[plan, tried]]) > two
     with pytest.raises(WorkBudgetExceeded) as refused:
-        check_comparison([plan, plan], budget=two - 1)
+        check_comparison([[plan, plan]], budget=two - 1)
     (fault,) = refused.value.faults
     assert (fault.code, fault.path) == (FaultCode.WORK_BUDGET, ("plans",))
     assert str(two) in fault.detail
