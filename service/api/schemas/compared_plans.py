@@ -42,7 +42,9 @@ __all__ = [
 
 _CAUSES = (
     "compute: what stages take. transfer: what transfers take when nothing queues, and between "
-    "which stages they go. order: the order of operations. contention: queues on links. "
+    "which stages they go. order: the order of operations. contention: queues on links. update: "
+    "what gradient reduction, optimizer step and gathered weights add after the last operations; "
+    "absent where nothing is known of them. "
     "interaction: what the others do together beyond their sum."
 )
 
@@ -68,6 +70,13 @@ class ComparedPlanOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
     contract: list[TermOut]
     iteration_seconds: Annotated[
         float | UnsetType, Meta(description="Absent where it is unknown; not_represented says why.")
+    ] = UNSET
+    update_seconds: Annotated[
+        float | UnsetType,
+        Meta(
+            description="What of it comes after the schedule: exposed gradient reduction, "
+            "optimizer step, exposed gathering of weights. Absent where nothing is known of them.",
+        ),
     ] = UNSET
     makespan_seconds: Annotated[
         float, Meta(ge=0, description="From the first start to the last end of a drained run.")
@@ -174,6 +183,7 @@ def compared_plan(plan: ComparedPlan) -> ComparedPlanOut:
             for term in plan.contract.values()
         ],
         iteration_seconds=UNSET if terms.iteration is None else exact_seconds(terms.iteration),
+        update_seconds=UNSET if terms.update is None else exact_seconds(terms.update),
         makespan_seconds=to_seconds(terms.simulated.timeline.makespan),
         idle_fraction=terms.idle_fraction,
         slowest_stage=slowest.stage,
@@ -185,16 +195,12 @@ def compared_plan(plan: ComparedPlan) -> ComparedPlanOut:
         tokens_per_second=or_unset(tokens),
         assumptions=statements(_assumptions(plan)),
         represented=statements(plan.priced.represented),
-        not_represented=statements(_left_out(plan)),
+        not_represented=statements(terms.not_represented),
     )
 
 
 def _assumptions(plan: ComparedPlan) -> tuple[Statement, ...]:
     return (*plan.priced.assumptions, *plan.terms.assumptions)
-
-
-def _left_out(plan: ComparedPlan) -> tuple[Statement, ...]:
-    return (*plan.priced.not_represented, *plan.terms.not_represented)
 
 
 def comparison_terms(first: ComparedPlan, plan: ComparedPlan, found: Comparison) -> ComparisonOut:
@@ -208,7 +214,7 @@ def comparison_terms(first: ComparedPlan, plan: ComparedPlan, found: Comparison)
         differences=differences_terms(found),
         assumptions=_one_sided(_assumptions(first), _assumptions(plan)),
         represented=_one_sided(first.priced.represented, plan.priced.represented),
-        not_represented=_one_sided(_left_out(first), _left_out(plan)),
+        not_represented=_one_sided(first.terms.not_represented, plan.terms.not_represented),
     )
 
 

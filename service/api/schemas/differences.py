@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from service.api.schemas.boundary_transfers import BoundaryOut, boundary_transfers_terms
 from service.api.schemas.cadence import CadenceStage, cadence_terms
+from service.api.schemas.iteration import RankTerms, rank_terms
 from service.api.schemas.ranges import BytesRanges, bytes_ranges, same_bytes
 from service.core.estimates.comparison import ComparedTerms, Comparison
 from service.core.estimates.differences import LinkDifference, LinkUse, slowest_pair
@@ -26,6 +27,7 @@ __all__ = [
     "LinkSide",
     "StageDifferenceOut",
     "StageSide",
+    "UpdateDifferenceOut",
     "differences_terms",
 ]
 
@@ -119,6 +121,14 @@ class LifetimeDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defa
     after: Annotated[LifetimeSide | UnsetType, Meta(description="In the other plan.")] = UNSET
 
 
+class UpdateDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A pipeline rank on which what follows its last operation takes another time."""
+
+    rank: Annotated[int, Meta(ge=0, description="Pipeline rank.")]
+    before: Annotated[RankTerms | UnsetType, Meta(description="In the first plan.")] = UNSET
+    after: Annotated[RankTerms | UnsetType, Meta(description="In the other plan.")] = UNSET
+
+
 class LinkSide(msgspec.Struct, kw_only=True, frozen=True):
     """What one plan's transfers occupy of a link."""
 
@@ -161,6 +171,13 @@ class Differences(msgspec.Struct, kw_only=True, frozen=True):
         list[LifetimeDifferenceOut],
         Meta(description="Pipeline ranks whose peak of live activations differs."),
     ]
+    updates: Annotated[
+        list[UpdateDifferenceOut],
+        Meta(
+            description="Pipeline ranks of which the exposed gradient reduction, the optimizer's "
+            "step or the exposed gathering of weights differs."
+        ),
+    ]
 
 
 def differences_terms(comparison: Comparison) -> Differences:
@@ -178,6 +195,14 @@ def differences_terms(comparison: Comparison) -> Differences:
                 rank=one.rank, before=_lifetime(one.before), after=_lifetime(one.after)
             )
             for one in comparison.lifetimes
+        ],
+        updates=[
+            UpdateDifferenceOut(
+                rank=one.rank,
+                before=UNSET if one.before is None else rank_terms(one.before),
+                after=UNSET if one.after is None else rank_terms(one.after),
+            )
+            for one in comparison.updates
         ],
     )
 

@@ -23,6 +23,7 @@ __all__ = [
     "OptimizerStepOut",
     "RankTerms",
     "iteration_terms",
+    "rank_terms",
 ]
 
 Unset = msgspec.UnsetType
@@ -206,7 +207,7 @@ def iteration_terms(
         else exact_seconds(iteration.picoseconds),
         last_rank=msgspec.UNSET if last is None else last,
         overlap=iteration.planned.reduction.overlap if iteration.reductions else msgspec.UNSET,
-        ranks=[_rank(one) for one in iteration.ranks],
+        ranks=[rank_terms(one) for one in iteration.ranks],
         gradient_reductions=[_reduction(one) for one in iteration.reductions],
         tied_copies=[
             CopiesExchanged(
@@ -222,7 +223,8 @@ def iteration_terms(
     )
 
 
-def _rank(one: RankIteration) -> RankTerms:
+def rank_terms(one: RankIteration) -> RankTerms:
+    """The wire form of one rank."""
     return RankTerms(
         rank=one.rank,
         last_operation_seconds=to_seconds(one.last_operation),

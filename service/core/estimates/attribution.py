@@ -46,6 +46,7 @@ class Cause(StrEnum):
     TRANSFER = "transfer"
     ORDER = "order"
     CONTENTION = "contention"
+    UPDATE = "update"
     INTERACTION = "interaction"
 
 
@@ -78,6 +79,16 @@ class Attribution:
     stages: Mapping[int, Fraction]
     edges: Mapping[tuple[int, int], Fraction]
 
+    def of_iterations(self, difference: Fraction) -> "Attribution":
+        """That of whole iterations, of which this one is that of the schedules in them.
+
+        What the iterations differ beyond their schedules is the update: what gradient reduction,
+        optimizer step and gathering of weights add after the last operations.
+        """
+        effects = {**self.effects, Cause.UPDATE: difference - self.difference}
+        ordered = {cause: effects[cause] for cause in Cause}
+        return replace(self, difference=difference, effects=ordered)
+
     @property
     def cause(self) -> Cause | None:
         """Of the causes that work in the direction of the difference the one with most effect.
@@ -96,7 +107,7 @@ def replays_of(stages: int) -> int:
 
 
 def attribute(before: SimulatedPlan, after: SimulatedPlan) -> Attribution | None:
-    """Share out what the second plan's pipeline takes longer than the first's.
+    """Share out what the schedule of the second plan takes longer than that of the first.
 
     Up to `replays_of` further simulations of either plan. None where an iteration is not known, and
     where a pipeline that is never drained has no operations in common with the other.
@@ -134,8 +145,9 @@ def mixed(shares: Sequence[Fraction], found: Sequence[Attribution | None]) -> At
     return Attribution(
         difference=sum((share * one.difference for share, one in pairs), Fraction(0)),
         effects={
-            cause: sum((share * one.effects[cause] for share, one in pairs), Fraction(0))
-            for cause in known[0].effects
+            cause: sum((share * one.effects.get(cause, 0) for share, one in pairs), Fraction(0))
+            for cause in Cause
+            if any(cause in one.effects for one in known)
         },
         method=known[0].method,
         stages={},

@@ -12,13 +12,20 @@ from service.core.estimates.differences import (
     LifetimeDifference,
     LinkDifference,
     StageDifference,
+    UpdateDifference,
     cut_differences,
     lifetime_differences,
     link_differences,
     stage_differences,
+    update_differences,
 )
 from service.core.estimates.estimate import memory_assumptions, plan_live_activations
-from service.core.estimates.iteration import schedule_picoseconds
+from service.core.estimates.iteration import (
+    Iteration,
+    plan_iteration,
+    schedule_picoseconds,
+    still_left_out,
+)
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.estimates.work import BATCH_WORK_BUDGET, Work, work_of
@@ -38,15 +45,37 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComparedTerms:
-    """The terms of one plan that are compared; `iteration` in picoseconds, None where unknown."""
+    """The terms of one plan that are compared.
+
+    Statements are all that an answer with these terms makes, `assumptions` beside those of the plan
+    and its documents.
+    """
 
     simulated: SimulatedPlan
     cadence: Cadence
-    iteration: Fraction | None
+    iteration_parts: Iteration
     transfers: tuple[TransferExposure, ...]
     live: tuple[LiveActivations, ...]
     assumptions: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]
+
+    @property
+    def iteration(self) -> Fraction | None:
+        """The predicted time of one iteration in picoseconds; None where it is unknown."""
+        return self.iteration_parts.picoseconds
+
+    @property
+    def update(self) -> Fraction | None:
+        """What the iteration takes beyond its schedule, in picoseconds.
+
+        None where nothing is known of it, and where the iteration is unknown.
+        """
+        parts = self.iteration_parts
+        schedule = schedule_picoseconds(self.simulated, self.cadence)
+        nothing = not parts.reductions and parts.steps is None and not any(parts.exchanges)
+        if nothing or parts.picoseconds is None or schedule is None:
+            return None
+        return parts.picoseconds - schedule
 
     @property
     def idle_fraction(self) -> float:
@@ -67,20 +96,25 @@ class Comparison:
     cuts: tuple[CutDifference, ...]
     links: tuple[LinkDifference, ...]
     lifetimes: tuple[LifetimeDifference, ...]
+    updates: tuple[UpdateDifference, ...]
 
 
 def compared_terms(simulated: SimulatedPlan) -> ComparedTerms:
     """The terms of one plan."""
     cadence = plan_cadence(simulated)
+    iteration = plan_iteration(simulated, cadence)
     live = plan_live_activations(simulated.resolved, simulated.timeline.program)
     return ComparedTerms(
         simulated=simulated,
         cadence=cadence,
-        iteration=schedule_picoseconds(simulated, cadence),
+        iteration_parts=iteration,
         transfers=transfer_exposure(simulated.timeline),
         live=live,
-        assumptions=memory_assumptions(simulated.resolved, live),
-        not_represented=cadence_left_out(simulated, cadence),
+        assumptions=(*iteration.assumptions, *memory_assumptions(simulated.resolved, live)),
+        not_represented=(
+            *still_left_out(iteration, simulated.resolved.not_represented),
+            *cadence_left_out(simulated, cadence),
+        ),
     )
 
 
@@ -90,12 +124,23 @@ def compare_terms(before: ComparedTerms, after: ComparedTerms) -> Comparison:
     return Comparison(
         before,
         after,
-        attribute(before.simulated, after.simulated),
+        _attribution(before, after),
         stage_differences(one, other),
         cut_differences(before.simulated, after.simulated, (before.transfers, after.transfers)),
         link_differences(before.simulated, after.simulated),
         lifetime_differences(before.live, after.live),
+        update_differences(before.iteration_parts, after.iteration_parts),
     )
+
+
+def _attribution(before: ComparedTerms, after: ComparedTerms) -> Attribution | None:
+    """Of the difference of the iterations; None where one is unknown, or it can't be shared out."""
+    if before.iteration is None or after.iteration is None:
+        return None
+    found = attribute(before.simulated, after.simulated)
+    if found is None or (before.update is None and after.update is None):
+        return found
+    return found.of_iterations(after.iteration - before.iteration)
 
 
 def check_comparison(cases: Sequence[Sequence[Plan]], budget: int = BATCH_WORK_BUDGET) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from service.core.amounts import Amount, SizeClasses
+from service.core.estimates.iteration import Iteration, RankIteration
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure
 from service.core.memory.live import LiveActivations
@@ -24,11 +25,13 @@ __all__ = [
     "LinkDifference",
     "LinkUse",
     "StageDifference",
+    "UpdateDifference",
     "cut_differences",
     "lifetime_differences",
     "link_differences",
     "slowest_pair",
     "stage_differences",
+    "update_differences",
 ]
 
 
@@ -101,6 +104,15 @@ class LifetimeDifference:
     after: LiveActivations | None
 
 
+@dataclass(frozen=True, slots=True)
+class UpdateDifference:
+    """A pipeline rank on which what follows its last operation takes another time."""
+
+    rank: int
+    before: RankIteration | None
+    after: RankIteration | None
+
+
 def stage_differences(before: ResolvedPlan, after: ResolvedPlan) -> tuple[StageDifference, ...]:
     """The stages whose layers, weights, times, activations or ranks differ, ascending."""
     found = []
@@ -149,6 +161,23 @@ def lifetime_differences(
         if one is None or other is None or _peaks(one) != _peaks(other):
             found.append(LifetimeDifference(rank, one, other))
     return tuple(found)
+
+
+def update_differences(before: Iteration, after: Iteration) -> tuple[UpdateDifference, ...]:
+    """The ranks of which exposed reduction, step or exposed gather differ, ascending."""
+    ranks = [{one.rank: one for one in plan.ranks} for plan in (before, after)]
+    found = []
+    for rank in sorted(ranks[0].keys() | ranks[1].keys()):
+        one, other = ranks[0].get(rank), ranks[1].get(rank)
+        if _following(one) != _following(other):
+            found.append(UpdateDifference(rank, one, other))
+    return tuple(found)
+
+
+def _following(rank: RankIteration | None) -> tuple[int | None, ...]:
+    if rank is None:
+        return ()
+    return rank.exposed_reduction, rank.step, rank.exposed_gather
 
 
 def link_differences(before: SimulatedPlan, after: SimulatedPlan) -> tuple[LinkDifference, ...]:

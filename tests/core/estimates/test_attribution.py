@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.core.estimates.attribution import Attribution, Cause, Method
+from service.core.estimates.attribution import Attribution, Cause, Method, mixed
 from service.core.plans.plan import GivenStage, Placement, Plan
+from service.core.plans.training import Optimizer, Training
 from service.core.schedules.transfers import TransferMode
 from tests.core.estimates.compared_plans import MS, compare, four_stages, teaching_plan
 from tests.core.plans.worlds import cluster
@@ -203,6 +204,43 @@ def test_queues_on_links_are_contention_and_the_rest_is_told_without_them() -> N
     assert comparison.links[0].resource == "host0/nic0->leaf0"
     # The link out of host0 carries two more ways of 16 messages, 2 ms each.
     assert comparison.links[0].longer == 2 * 16 * 2 * MS
+
+
+def test_what_follows_the_schedule_is_the_update() -> None:
+    """A step of 4 ms in place of 10 takes 6 from every rank, whatever else changes."""
+    before, after = (
+        replace(
+            four_stages(work),
+            training=Training(Optimizer.ADAM, optimizer_step_seconds=seconds),
+        )
+        for work, seconds in (((18, 18, 25, 18), 0.010), ((18, 21, 20, 18), 0.004))
+    )
+    found = attributed(before, after)
+    assert in_ms(found) == {"compute": -59, "update": -6}
+    assert found.cause is Cause.COMPUTE
+    same_schedule = attributed(before, replace(before, training=after.training))
+    assert same_schedule.cause is Cause.UPDATE
+    comparison = compare(before, replace(before, training=after.training))
+    assert comparison.before.update == 10 * MS
+    assert [one.rank for one in comparison.updates] == [0, 1, 2, 3]
+    unknown = attributed(before, replace(before, training=None))
+    assert in_ms(unknown) == {"update": -10}
+    plain = four_stages((18, 18, 25, 18))
+    assert Cause.UPDATE not in attributed(plain, plain).effects
+
+
+def test_a_mean_of_attributions_sums_to_the_mean_difference() -> None:
+    one = attributed(teaching_plan(moved=False), teaching_plan(moved=True))
+    other = attributed(
+        four_stages((18, 18, 25, 18), hop_ms={1: 1}), four_stages((18, 18, 25, 18), hop_ms={1: 10})
+    )
+    mean = mixed((Fraction(1, 4), Fraction(3, 4)), (one, other))
+    assert mean is not None
+    assert mean.difference == sum(mean.effects.values())
+    assert mean.difference == Fraction(1, 4) * one.difference + Fraction(3, 4) * other.difference
+    assert mixed((Fraction(1, 2), Fraction(1, 2)), (one, None)) is None
+    split = attributed(teaching_plan(moved=True), four_stages((18, 18), microbatches=16))
+    assert mixed((Fraction(1, 2), Fraction(1, 2)), (one, split)) is None
 
 
 def test_equal_plans_have_no_cause() -> None:
