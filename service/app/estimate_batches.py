@@ -122,7 +122,7 @@ async def create_many(
     new = [item for item in identified if item.digest not in known]
     first = {item.digest: item for item in reversed(new)}
     work = _work_of(first.values())
-    services.holder.hold_work(work)
+    services.holder.hold_work(work + _expansion_units(services, first.values()))
     computed = await _compute(services, list(reversed(first.values())), render, work)
     # A refusal points into the question it answers, so others with the same inputs need their own.
     computed |= await _compute(
@@ -303,6 +303,17 @@ def _identify(read: _Read, found: Mapping[_Key, Revision | Absent]) -> _Identifi
 
 def _work_of(items: Iterable[_Identified]) -> int:
     return sum(item.read.work.total for item in items)
+
+
+def _expansion_units(services: Services, items: Iterable[_Identified]) -> int:
+    """The work of expanding the topologies that are used for the first time."""
+    revisions = {
+        revision.digest: revision
+        for item in items
+        for revision in item.pinned.revisions
+        if revision.kind is DocumentKind.TOPOLOGY
+    }
+    return sum(map(services.clusters.units, revisions.values()))
 
 
 async def _compute(

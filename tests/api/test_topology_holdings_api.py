@@ -25,6 +25,7 @@ QUESTIONS: list[tuple[str, str, Any]] = [
     ("GET", "/v1/topologies/cold/devices", None),
     ("GET", "/v1/topologies/cold/links", None),
     ("POST", "/v1/cadence", {"plan": PLACED}),
+    ("POST", "/v1/estimates/batches", {"plans": [{"plan": {**PLACED, "topology": "colder"}}]}),
 ]
 
 
@@ -34,14 +35,15 @@ async def test_questions_about_topologies_are_refused_at_once_and_answered_alone
     kernels = Kernels()
     settings = limited(database_url, tmp_path, WORK_SECONDS_PER_CALLER=1)
     async with started(settings) as (_, http):
-        for name, hosts in (("mine", 2), ("cold", 3)):
+        for name, hosts in (("mine", 2), ("cold", 3), ("colder", 4)):
             document = {**CLUSTER, "hosts": [{**CLUSTER["hosts"][0], "count": hosts}]}  # type: ignore[index]
             stored = await http.put(f"/v1/topologies/{name}", json=document)
             assert stored.status_code == 201
         # Expanded before, so that only the questions themselves are left.
         assert (await http.get("/v1/topologies/mine/devices")).status_code == 200
         for module in ("service.app.holdings", "service.main"):
-            monkeypatch.setattr(f"{module}.WORK_PER_SECOND", 1000)
+            # Two of the small plan fit, and no expansion beside one of them.
+            monkeypatch.setattr(f"{module}.WORK_PER_SECOND", 2000)
     async with started(settings) as (_, http):
         assert (await http.get("/v1/topologies/mine/devices")).status_code == 200
         kernels.hold(monkeypatch)
