@@ -137,7 +137,13 @@ def _on_timeline(
     timeline = simulated.timeline
     asked = planned.reduction
     tasks = [(part, task) for part in planned.parts if (task := part.task(Step.REDUCTION))]
-    run = run_beside(timeline, [task for _, task in tasks], asked.overlap, asked.bucket_bytes)
+    run = run_beside(
+        timeline,
+        simulated.resolved.sizes,
+        [task for _, task in tasks],
+        asked.overlap,
+        asked.bucket_bytes,
+    )
     spans = {id(part): found for (part, _), found in zip(tasks, run, strict=True)}
     last = [int(end) for end in timeline.last_end]
     every_rank = range(len(last))

@@ -96,8 +96,9 @@ def reduction_begins(overlap: ReductionOverlap) -> Statement:
         ReductionOverlap.NONE: "after the last operation of its ranks",
         ReductionOverlap.STAGES: "when its gradients are complete, beside other operations of its "
         "ranks and without slowing them",
-        ReductionOverlap.BUCKETS: "bucket by bucket as its gradients become complete, evenly along "
-        "the backward of its last microbatch and without slowing it",
+        ReductionOverlap.BUCKETS: "bucket by bucket as its gradients become complete along the "
+        "backward of its last microbatch, by the times of its layers or else evenly, and without "
+        "slowing it",
     }[overlap]
     return Statement("reduction_begins", f"the reduction of a stage begins {when}")
 

@@ -221,7 +221,20 @@ def _stage(
         recomputed_bytes=known("recomputed_activation_bytes") if backward else 0,
         provenance=weakest(provenance for provenance, _ in sources.layers),
         sources=sources,
+        layer_gradient_picoseconds=_by_layer(parts, split=splits_backward(plan))
+        if backward
+        else None,
     )
+
+
+def _by_layer(parts: Sequence[Sequence[LayerCost]], *, split: bool) -> tuple[Amount, ...] | None:
+    """Of the whole backward, or of its half that gives the gradients of weights."""
+    field = "backward_weight_picoseconds" if split else "backward_picoseconds"
+    of_layers = [
+        _sum_if_known([[cost] for cost in of_layer], field) for of_layer in zip(*parts, strict=True)
+    ]
+    known = tuple(amount for amount in of_layers if amount is not None)
+    return known if len(known) == len(of_layers) else None
 
 
 def _sources(parts: Sequence[Sequence[LayerCost]]) -> CostSources:

@@ -253,7 +253,8 @@ class ResolvedStage:
     the stage's forward takes as long as its two operations. `recomputed_bytes` are what its
     recomputation makes beside the activation bytes it kept, 0 where it has none and None where
     nobody knows. `provenance` is the weakest of its layers'; `sources` is None where the plan gives
-    the costs itself.
+    the costs itself. `layer_gradient_picoseconds` is what each layer takes of the operation that
+    gives the gradients of weights, None where that is not known of every layer.
     """
 
     stage: int
@@ -270,6 +271,7 @@ class ResolvedStage:
     recomputed_bytes: Amount | None
     provenance: Provenance
     sources: CostSources | None = None
+    layer_gradient_picoseconds: tuple[Amount, ...] | None = None
 
     @property
     def rank(self) -> int:

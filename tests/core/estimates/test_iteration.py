@@ -5,9 +5,11 @@ from fractions import Fraction
 
 import pytest
 
+from service.core.amounts import SizeClasses
 from service.core.estimates.estimate import Estimate
 from service.core.estimates.iteration import RankIteration
 from service.core.estimates.reduction.sharing import Span
+from service.core.estimates.reduction.timing import Task, exchange_copies, run_beside
 from service.core.models.dtypes import DType
 from service.core.plans.gradient_reduction import (
     GradientReduction,
@@ -15,6 +17,7 @@ from service.core.plans.gradient_reduction import (
     ReductionOverlap,
 )
 from service.core.plans.plan import Plan
+from service.core.plans.tied import CopyRanks, TiedCopies
 from service.core.plans.training import Optimizer, OptimizerSharding, Training
 from tests.core.estimates.reducing_plans import (
     LATENCY,
@@ -97,6 +100,48 @@ def test_buckets_begin_within_the_last_backward() -> None:
     assert first.reduction.start == 7 * SECOND + SECOND // 2
     assert first.exposed_reduction == SECOND // 4
     assert found.iteration_parts.reductions[0].buckets == 4
+
+
+def test_buckets_become_ready_layer_by_layer_where_layers_have_times() -> None:
+    """Backwards of 0.5, 0 and 1.5 s for 1, 2 and 1 GB, the last layer's first; of all 2 s.
+
+    A bucket of 1 GB is complete with the last layer, the next two with the second one at the same
+    instant, the last one with the first layer.
+    """
+    simulated = estimated(plan_of([SECONDS_WORTH, 0]), latency=False).simulated
+    gigabyte = 10**9
+    task = Task(
+        stage=0,
+        pipeline_ranks=(0,),
+        groups=((0, 2),),
+        message_bytes=4 * gigabyte,
+        latency_picoseconds=0,
+        seconds_per_byte={"nic": Fraction(1, 10 * gigabyte)},
+        layers=((gigabyte, SECOND // 2), (2 * gigabyte, 0), (gigabyte, 3 * SECOND // 2)),
+    )
+    sizes = SizeClasses(2)
+    found = run_beside(simulated.timeline, sizes, [task], ReductionOverlap.BUCKETS, gigabyte)
+    # Its backward is from 7 to 9 s: three buckets of 0.1 s from 8.5 s on, the last from 9 s on.
+    assert found == [(Span(8 * SECOND + SECOND // 2, 9 * SECOND + SECOND // 10), 4)]
+    evenly = replace(task, layers=())
+    found = run_beside(simulated.timeline, sizes, [evenly], ReductionOverlap.BUCKETS, gigabyte)
+    assert found == [(Span(7 * SECOND + SECOND // 2, 9 * SECOND + SECOND // 10), 4)]
+
+
+def test_copies_are_exchanged_after_all_their_stages_are_reduced() -> None:
+    """The last stage is complete at 7 s, the first one at 9 s and reduced at 10 s."""
+    timeline = estimated(plan_of([SECONDS_WORTH] * 2)).simulated.timeline
+    ranks_of = CopyRanks((0, 1), (None, None), (), SECOND, 2 * SECOND)
+    tied = TiedCopies(("w",), (0, 1), (0, 1), 5, 5, 10, 10, (ranks_of,), SECOND, 2 * SECOND)
+    unknown = replace(tied, picoseconds=None)
+    stages = ReductionOverlap.STAGES
+    found = exchange_copies(timeline, [tied, unknown, tied], {0: 10 * SECOND}, stages)
+    assert found == (
+        Span(10 * SECOND, 12 * SECOND),
+        None,
+        Span(12 * SECOND, 14 * SECOND),
+    )
+    assert exchange_copies(timeline, [tied], {}, stages) == (Span(9 * SECOND, 11 * SECOND),)
 
 
 def test_sharded_optimizers_scatter_step_and_gather() -> None:

@@ -30,7 +30,9 @@ class HeldWeights:
     """The weights of one kind that a rank of a stage holds, and the bytes that belong to them.
 
     `step_bytes` is what the optimizer reads and writes for all of them: gradients, weights, its own
-    copy of these and what it keeps of them, each once; None without an optimizer.
+    copy of these and what it keeps of them, each once; None without an optimizer. Layers are those
+    of the stage in execution order; a weight of several is that of the first of them, whose
+    backward is the last.
     """
 
     stage: int
@@ -39,6 +41,7 @@ class HeldWeights:
     weight_bytes: int
     gradient_bytes: int
     step_bytes: int | None
+    gradient_bytes_by_layer: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ def held_weights(resolved: ResolvedPlan) -> tuple[tuple[HeldWeights, ...] | None
                 resolved,
                 number,
                 [
-                    (Split.TENSOR, count - (stage.expert_parameter_count or 0), None),
-                    (Split.EXPERT, stage.expert_parameter_count or 0, None),
+                    _Weight(Split.TENSOR, count - (stage.expert_parameter_count or 0)),
+                    _Weight(Split.EXPERT, stage.expert_parameter_count or 0),
                 ],
             )
             for number, stage in enumerate(given)
@@ -85,27 +88,37 @@ def held_weights(resolved: ResolvedPlan) -> tuple[tuple[HeldWeights, ...] | None
     held = []
     seen: set[tuple[tuple[int, ...], bool, str]] = set()
     for stage in resolved.stages:
-        weights = []
-        for name in stage.layers:
+        weights: list[_Weight] = []
+        for number, name in enumerate(stage.layers):
             for one in resolved.model.layers[resolved.model.positions[name]].parameters:
                 key = stage.ranks, one.tied_group is None, one.tied_group or one.name
                 if key not in seen:
                     seen.add(key)
-                    weights.append((one.split or Split.TENSOR, one.count, one.dtype))
-        held.append(_held(resolved, stage.stage, weights))
+                    weights.append(_Weight(one.split or Split.TENSOR, one.count, one.dtype, number))
+        held.append(_held(resolved, stage.stage, weights, layers=len(stage.layers)))
     return tuple(held)
 
 
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """As a model or a plan has it, before it is split; `layer` is its place in the stage."""
+
+    split: Split
+    count: int
+    dtype: DType | None = None
+    layer: int | None = None
+
+
 def _held(
-    resolved: ResolvedPlan, stage: int, weights: Sequence[tuple[Split, int, DType | None]]
+    resolved: ResolvedPlan, stage: int, weights: Sequence[_Weight], *, layers: int | None = None
 ) -> tuple[HeldWeights, ...]:
     degrees, training = resolved.plan.degrees, resolved.plan.training
     found = []
     for kind in PartKind:
         of_kind = [
-            (-(-count // degrees.sharing(split)), dtype)
-            for split, count, dtype in weights
-            if count and (split is Split.EXPERT) is (kind is PartKind.EXPERT)
+            (-(-one.count // degrees.sharing(one.split)), one.dtype, one.layer)
+            for one in weights
+            if one.count and (one.split is Split.EXPERT) is (kind is PartKind.EXPERT)
         ]
         if not of_kind:
             continue
@@ -113,15 +126,28 @@ def _held(
             HeldWeights(
                 stage=stage,
                 kind=kind,
-                elements=sum(elements for elements, _ in of_kind),
-                weight_bytes=sum(n * _weight(training, own) for n, own in of_kind),
-                gradient_bytes=sum(n * _gradient(training, own) for n, own in of_kind),
+                elements=sum(elements for elements, _, _ in of_kind),
+                weight_bytes=sum(n * _weight(training, own) for n, own, _ in of_kind),
+                gradient_bytes=sum(n * _gradient(training, own) for n, own, _ in of_kind),
                 step_bytes=None
                 if training is None
-                else sum(n * _step_bytes(training, own) for n, own in of_kind),
+                else sum(n * _step_bytes(training, own) for n, own, _ in of_kind),
+                gradient_bytes_by_layer=None
+                if layers is None
+                else _by_layer(
+                    layers, [(at, n * _gradient(training, own)) for n, own, at in of_kind]
+                ),
             )
         )
     return tuple(found)
+
+
+def _by_layer(layers: int, found: Sequence[tuple[int | None, int]]) -> tuple[int, ...]:
+    sums = [0] * layers
+    for layer, size in found:
+        if layer is not None:
+            sums[layer] += size
+    return tuple(sums)
 
 
 def _weight(training: Training | None, own: DType | None) -> int:

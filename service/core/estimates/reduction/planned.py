@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from service.core.amounts import Amount
 from service.core.errors import WorkBudgetExceeded
 from service.core.estimates.reduction.parts import HeldWeights, Part, PartKind, reduced_parts
 from service.core.estimates.reduction.pricing import PricedPart, Step, price_parts
@@ -35,6 +36,7 @@ class PlannedPart:
     part: Part
     priced: PricedPart | None
     given_picoseconds: int | None = None
+    layers: tuple[tuple[int, Amount], ...] = ()  # as in a `Task`
 
     @property
     def origin(self) -> TimeOrigin:
@@ -57,6 +59,7 @@ class PlannedPart:
             self.priced.message_bytes(step),
             self.priced.latency_picoseconds,
             self.priced.traffic.seconds_per_byte,
+            self.layers if step is Step.REDUCTION else (),
         )
 
     def bound(self, step: Step) -> int:
@@ -141,7 +144,7 @@ def planned_reductions(
     chosen = reduction.algorithm is None
     return PlannedReductions(
         reduction,
-        tuple(PlannedPart(one.part, one) for one in priced),
+        tuple(PlannedPart(one.part, one, layers=_layers(resolved, one.part)) for one in priced),
         True,
         not unknown,
         (
@@ -153,6 +156,15 @@ def planned_reductions(
         ),
         tuple(left_out),
     )
+
+
+def _layers(resolved: ResolvedPlan, part: Part) -> tuple[tuple[int, Amount], ...]:
+    """Bytes and times of the gradients of each layer; none where they are not known."""
+    sizes = part.held.gradient_bytes_by_layer
+    times = resolved.stages[part.held.stage].layer_gradient_picoseconds
+    if sizes is None or times is None:
+        return ()
+    return tuple(zip(sizes, times, strict=True))
 
 
 def _unknown(stage: int) -> HeldWeights:

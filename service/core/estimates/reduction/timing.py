@@ -1,9 +1,12 @@
 """When the reductions of a plan run beside and after its simulated timeline."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 
+from service.core.amounts import Amount, SizeClasses, at_class
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.estimates.reduction.sharing import Job, Span, run_jobs
 from service.core.plans.gradient_reduction import ReductionOverlap
@@ -22,7 +25,8 @@ class Task:
     """One collective of a stage among all its groups.
 
     Tasks of equal `groups` follow each other, as their ranks run one after another. A task of a
-    given time has no bytes: all of it is `latency_picoseconds`.
+    given time has no bytes: all of it is `latency_picoseconds`. `layers` has the bytes of each
+    layer of the stage, in execution order, and what it takes of the operation that makes them.
     """
 
     stage: int
@@ -31,10 +35,12 @@ class Task:
     message_bytes: int
     latency_picoseconds: int
     seconds_per_byte: Mapping[str, Fraction] = field(default_factory=dict)
+    layers: tuple[tuple[int, Amount], ...] = ()
 
 
 def run_beside(
     timeline: Timeline,
+    sizes: SizeClasses,
     tasks: Sequence[Task],
     overlap: ReductionOverlap,
     bucket_bytes: int | None = None,
@@ -42,7 +48,9 @@ def run_beside(
     """From the start of the first bucket of each task to the end of its last, and their number.
 
     A bucket is ready when all pipeline ranks of the stage have its gradients. With `buckets` these
-    become ready evenly along the last operation that adds to them, and latency is paid by each.
+    become ready along the last operation that adds to them, a layer at a time from the last one on,
+    and evenly where a task has no layers; latency is paid by each bucket. `sizes` are those of the
+    microbatches.
     """
     gradients = {(one.stage, one.rank): one for one in stage_gradients(timeline)}
     last_end = [int(end) for end in timeline.last_end]
@@ -55,7 +63,7 @@ def run_beside(
     queues = _queues(tasks)
     for task, count, queue in zip(tasks, counts, queues, strict=True):
         of_stage = [
-            gradients[task.stage, rank]
+            _Readiness(gradients[task.stage, rank], task, sizes)
             for rank in task.pipeline_ranks
             if (task.stage, rank) in gradients
         ]
@@ -66,7 +74,7 @@ def run_beside(
                 done = task.message_bytes
                 if number < count - 1:
                     done = (number + 1) * (bucket_bytes or 0)
-                ready = max(_ready(one, done, task.message_bytes) for one in of_stage)
+                ready = max(one.at(done) for one in of_stage)
             before = number * (bucket_bytes or 0)
             size = task.message_bytes - before
             if number < count - 1:
@@ -136,9 +144,23 @@ def _buckets(task: Task, overlap: ReductionOverlap, bucket_bytes: int | None) ->
     return max(1, -(-task.message_bytes // bucket_bytes))
 
 
-def _ready(gradients: StageGradients, done: int, whole: int) -> int:
-    """When so many bytes of all are complete, rounded up."""
-    if done == whole:
-        return gradients.complete
-    lasts = gradients.complete - gradients.last_start
-    return gradients.last_start - (-lasts * done // whole)
+class _Readiness:
+    """From when on how much of the gradients of a task is complete on one of its pipeline ranks."""
+
+    def __init__(self, gradients: StageGradients, task: Task, sizes: SizeClasses) -> None:
+        self._gradients, self._whole = gradients, task.message_bytes
+        of_class = sizes.of_microbatch[gradients.last_microbatch] if sizes.count > 1 else 0
+        backwards = task.layers[::-1]
+        self._bytes = list(accumulate(size for size, _ in backwards))
+        self._times = list(accumulate(at_class(time, of_class) for _, time in backwards))
+
+    def at(self, done: int) -> int:
+        """When so many bytes are complete, in picoseconds, rounded up."""
+        gradients = self._gradients
+        if done == self._whole:
+            return gradients.complete
+        made, whole = done, self._whole
+        if self._times and self._times[-1]:
+            made, whole = self._times[bisect_left(self._bytes, done)], self._times[-1]
+        lasts = gradients.complete - gradients.last_start
+        return gradients.last_start - (-lasts * made // whole)
