@@ -146,7 +146,8 @@ calculations = (
         CadenceAnswer,
         _cadence,
         "What one microbatch costs each stage, the slowest stage, the lower bound that it sets, "
-        "and the predicted pace of the steady state with the cycle of waits that sets it.",
+        "and the predicted pace of the steady state with the cycle of waits that sets it, all of "
+        "the schedule alone.",
     ),
     _calculation(
         "bubble",
@@ -154,7 +155,8 @@ calculations = (
         BubbleAnswer,
         _bubble,
         "Where the time of each rank goes, and what the makespan owes to the structure of the "
-        "order, to unequal stages and to transfers.",
+        "order, to unequal stages and to transfers. The makespan is that of the schedule; what "
+        "follows it in an iteration, gradient reduction and optimizer's step, estimates have.",
     ),
     _calculation(
         "boundary-transfers",

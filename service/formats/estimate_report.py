@@ -260,6 +260,18 @@ def _iteration(estimate: Estimate) -> Table:
     samples, tokens = throughput(estimate.simulated, iteration)
     for name, rate in (("samples per second", samples), ("tokens per second", tokens)):
         table.add_row(name, "unknown" if rate is None else _rate(rate), "")
+    efficiency = estimate.efficiency
+    if efficiency.tokens_per_second_per_device is not None:
+        per_device = _rate(efficiency.tokens_per_second_per_device)
+        table.add_row("tokens per second and device", per_device, "")
+    if efficiency.flops is not None:
+        used = efficiency.utilisation(efficiency.flops.model)
+        if used is not None:
+            table.add_row("model FLOPs utilisation", f"{used:.2%}", "")
+    if efficiency.run is not None:
+        hours = _rate(efficiency.run.device_seconds / 3600)
+        iterations = f"{efficiency.run.iterations:,} iterations"
+        table.add_row("device-hours for all tokens", hours, iterations)
     return table
 
 

@@ -11,6 +11,7 @@ from service.api.schemas.boundary_transfers import BoundaryTransfers, boundary_t
 from service.api.schemas.bubble import Bubble, bubble_terms
 from service.api.schemas.cadence import Cadence, cadence_terms
 from service.api.schemas.critical_path import CriticalPath, critical_path_terms
+from service.api.schemas.efficiency import EfficiencyTerms, efficiency_terms
 from service.api.schemas.iteration import IterationTerms, iteration_terms
 from service.api.schemas.live_activations import LiveActivations, live_activations_terms
 from service.api.schemas.sensitivities import Sensitivity, sensitivity_terms
@@ -113,6 +114,7 @@ class EstimateTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     ] = msgspec.UNSET
     lower_bounds: list[LowerBoundOut]
     iteration: IterationTerms
+    efficiency: EfficiencyTerms
     cadence: Cadence
     bubble: Bubble
     boundary_transfers: BoundaryTransfers
@@ -164,6 +166,7 @@ def estimate_terms(
             None if schedule is None else exact_seconds(schedule),
             simulated.resolved.tied_copies,
         ),
+        efficiency=efficiency_terms(estimate.efficiency),
         cadence=cadence_terms(simulated, estimate.cadence),
         bubble=bubble_terms(estimate.bubble),
         boundary_transfers=boundary_transfers_terms(simulated, estimate.transfers),

@@ -13,6 +13,7 @@ from service.core.estimates.bounds import (
 )
 from service.core.estimates.cadence import cadence_left_out, plan_cadence
 from service.core.estimates.drained import is_drained
+from service.core.estimates.efficiency import Efficiency, plan_efficiency
 from service.core.estimates.iteration import Iteration, plan_iteration
 from service.core.estimates.iteration_bounds import bounds_beyond_schedule
 from service.core.estimates.simulation import SimulatedPlan
@@ -57,6 +58,7 @@ class Estimate:
 
     simulated: SimulatedPlan
     iteration_parts: Iteration
+    efficiency: Efficiency
     weight_versions: tuple[RankVersions, ...] | None
     cadence: Cadence
     bubble: Bubble
@@ -120,6 +122,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     loads = plan_link_loads(simulated)
     cadence = plan_cadence(simulated, loads)
     iteration = plan_iteration(simulated, cadence)
+    efficiency = plan_efficiency(simulated, iteration.picoseconds)
     queues = timeline.mode is TransferMode.LINK
     path = find_critical_path(timeline)
     effects, counts_left_out = counts
@@ -128,6 +131,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     return Estimate(
         simulated=simulated,
         iteration_parts=iteration,
+        efficiency=efficiency,
         weight_versions=None if update is None else weight_versions(timeline.program, update),
         cadence=cadence,
         bubble=measure_bubble(timeline),
@@ -141,8 +145,13 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
         slack=measure_slack(timeline),
         sensitivity=None if queues else measure_sensitivity(timeline, path),
         other_microbatch_counts=effects,
-        assumptions=(*iteration.assumptions, *memory_assumptions(resolved, live)),
+        assumptions=(
+            *iteration.assumptions,
+            *efficiency.assumptions,
+            *memory_assumptions(resolved, live),
+        ),
         not_represented=(
+            *efficiency.not_represented,
             *cadence_left_out(simulated, cadence),
             statements.SENSITIVITY if queues else statements.PATH_LINKS,
             *counts_left_out,

@@ -1,5 +1,7 @@
 """What an answer says of what follows the schedule in an iteration: reductions and the step."""
 
+from collections.abc import Sequence
+
 from service.core.plans.gradient_reduction import ReductionAlgorithm, ReductionOverlap
 from service.core.plans.plan import Statement
 from service.core.plans.statements import counted
@@ -13,6 +15,7 @@ __all__ = [
     "STEP_AT_MEMORY_BANDWIDTH",
     "STEP_GIVEN",
     "TIED_COPIES_FOLLOW",
+    "flops_from_parameters",
     "given_reductions",
     "reduction_algorithm",
     "reduction_begins",
@@ -21,6 +24,7 @@ __all__ = [
     "reduction_unknown",
     "sharded_each_microbatch",
     "step_unknown",
+    "utilisation_unknown",
 ]
 
 # Assumptions.
@@ -62,6 +66,16 @@ GRADIENT_NORM = Statement(
     "the norm of all gradients and the check of loss scaling, for which all ranks would wait "
     "before the optimizer's step",
 )
+
+
+def flops_from_parameters(parts: int, name: str) -> Statement:
+    """Assumption: what is not known in its dimensions multiplies each weight with each token."""
+    of = counted(parts, name, f"{name}s")
+    return Statement(
+        "flops_from_parameters",
+        f"the floating-point operations of {of} are two for each parameter and token in a forward, "
+        "and twice that in a backward; attention beyond its weights is not counted there",
+    )
 
 
 def given_reductions(stages: int) -> Statement:
@@ -138,3 +152,10 @@ def sharded_each_microbatch(*, weights: bool) -> Statement:
 def step_unknown(why: str) -> Statement:
     """Not represented: the optimizer's step."""
     return Statement("optimizer_step", f"the time of the optimizer step: {why}")
+
+
+def utilisation_unknown(missing: Sequence[str]) -> Statement:
+    """Not represented: how much of their peak the devices are used."""
+    return Statement(
+        "model_flops_utilisation", f"model FLOPs utilisation: without {' and '.join(missing)}"
+    )

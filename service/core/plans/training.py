@@ -101,6 +101,7 @@ class Training:
     optimizer_sharding: OptimizerSharding = OptimizerSharding.NONE
     gradient_reduction: GradientReduction | None = None
     optimizer_step_seconds: SecondsByPart | None = None  # of a pipeline rank, or of each
+    tokens: int | None = None  # in all iterations together
 
     def weights(self, own: DType | None) -> DType:
         """The type of a weight whose type in the model is `own` (None: the model names none)."""

@@ -12,7 +12,13 @@ from service.core.plans.gradient_reduction import (
 )
 from service.core.plans.gradient_reduction import SecondsByPart as SecondsOf
 from service.core.plans.training import MasterCopy, Optimizer, OptimizerSharding, Training
-from service.formats.documents.fields import MAX_INTEGER, MAX_STAGES, Seconds, or_none
+from service.formats.documents.fields import (
+    MAX_INTEGER,
+    MAX_STAGES,
+    PositiveCount,
+    Seconds,
+    or_none,
+)
 
 __all__ = ["GradientReductionDocument", "TrainingDocument", "training_to_core"]
 
@@ -173,6 +179,18 @@ class TrainingDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
         | UnsetType
     ) = UNSET
 
+    tokens: (
+        Annotated[
+            PositiveCount,
+            Meta(
+                description="That are trained on in all, so that answers tell how many iterations "
+                "and device-hours that takes",
+                examples=[300000000000],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
 
 def training_to_core(document: TrainingDocument) -> Training:
     """As the plan states it, unchecked; what is left out stays open."""
@@ -187,6 +205,7 @@ def training_to_core(document: TrainingDocument) -> Training:
         optimizer_sharding=or_none(document.optimizer_sharding) or OptimizerSharding.NONE,
         gradient_reduction=_reduction(or_none(document.gradient_reduction)),
         optimizer_step_seconds=_seconds(document.optimizer_step_seconds),
+        tokens=or_none(document.tokens),
     )
 
 

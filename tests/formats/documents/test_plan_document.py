@@ -53,7 +53,7 @@ LARGE = """
                "optimizer_sharding": "gradients",
                "gradient_reduction": {"algorithm": "sharded", "overlap": "buckets",
                                       "bucket_bytes": 100000000},
-               "optimizer_step_seconds": [0.1, 0.2, 0.2, 0.1]}
+               "optimizer_step_seconds": [0.1, 0.2, 0.2, 0.1], "tokens": 300000000000}
 }
 """
 
@@ -113,6 +113,7 @@ def test_everything_a_plan_can_say_arrives() -> None:
                 ReductionAlgorithm.SHARDED, ReductionOverlap.BUCKETS, bucket_bytes=100_000_000
             ),
             optimizer_step_seconds=(0.1, 0.2, 0.2, 0.1),
+            tokens=300_000_000_000,
         ),
     )
 
