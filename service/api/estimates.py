@@ -101,8 +101,10 @@ def render_estimate(
         priced,
         names_plan=False,
         also_assumed=estimate.assumptions,
+        also_represented=estimate.represented,
         also_left_out=estimate.not_represented,
         left_out=still_left_out(estimate.iteration_parts, priced.not_represented),
+        represented_here=estimate.represented_here,
     )
     return msgspec.json.encode(content)
 

@@ -10,6 +10,7 @@ from service.api.estimates import estimate_routes
 from service.api.front_page import get_front_page
 from service.api.health import get_liveness, get_readiness
 from service.api.measurements import list_measurements
+from service.api.memory import memory
 from service.api.metrics import get_metrics
 from service.api.models import models
 from service.api.plans import plans
@@ -35,6 +36,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
         plans,
         list_measurements,
         *calculations,
+        memory,
         sensitivities,
         comparisons,
         workload_estimates,

@@ -58,6 +58,7 @@ __all__ = [
     "price",
     "price_many",
     "put_in_order",
+    "resolve_prepared",
     "understand",
 ]
 
@@ -301,7 +302,7 @@ def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
     resolved: dict[int, ResolvedPlan] = {}
     for index, one in enumerate(prepared):
         try:
-            resolved[index] = _resolved(one)
+            resolved[index] = resolve_prepared(one)
         except InvalidInput as error:
             outcomes[index] = error
     runs = simulate_plans(
@@ -331,7 +332,7 @@ def put_in_order(prepared: Prepared) -> Ordered:
     """Resolve and build the order, simulating nothing. Pure; raises as `price` does."""
     pinned = prepared.pinned
     try:
-        resolved = _resolved(prepared)
+        resolved = resolve_prepared(prepared)
         program = plan_program(resolved)
     except InvalidInput as error:
         where = located(error, pinned.question.plan, pinned.question.patch, prepared.plan)
@@ -340,7 +341,8 @@ def put_in_order(prepared: Prepared) -> Ordered:
     return Ordered(prepared, resolved, included, resolved.not_represented, program)
 
 
-def _resolved(prepared: Prepared) -> ResolvedPlan:
+def resolve_prepared(prepared: Prepared) -> ResolvedPlan:
+    """The plan against what its references mean. Pure; faults point into the plan document."""
     return resolve_plan(
         prepared.plan,
         cluster=None if prepared.topology is None else prepared.topology.cluster,

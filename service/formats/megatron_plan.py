@@ -11,9 +11,9 @@ from service.core.plans.plan import TiedParameters
 from service.core.profiles.profile import Recompute
 from service.formats.documents.costs import CostsDocument
 from service.formats.documents.fields import MAX_MICROBATCHES, MAX_STAGES
+from service.formats.documents.partition import PartitionDocument
 from service.formats.documents.plan import (
     ParallelismDocument,
-    PartitionDocument,
     PlanDocument,
     WorkloadDocument,
 )

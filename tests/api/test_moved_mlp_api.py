@@ -78,7 +78,7 @@ async def test_the_move_is_explained_in_full(client: httpx.AsyncClient) -> None:
         (upper, "again", (3, 1.5)),
         (upper, "weights", (4 * ATTENTION + 3 * MLP, 4 * ATTENTION + 2 * MLP)),
         (upper, "saved", (35, 34)),
-        (upper, "made", (16, 8)),
+        (upper, "made", (8, 8)),  # layer by layer, so what one MLP makes
     ]
     for stage, what, numbers in expected:
         told = [_told(side)[what] for side in sides(stage)]
@@ -102,7 +102,7 @@ async def test_the_move_is_explained_in_full(client: httpx.AsyncClient) -> None:
         one["rank"]: [side["peak_bytes"] // OUTPUT for side in sides(one)]
         for one in found["differences"]["lifetimes"]
     }
-    assert peaks == {1: [3 * 45, 3 * 54], 2: [2 * 35 + 16, 2 * 34 + 8]}
+    assert peaks == {1: [3 * 45, 3 * 54], 2: [2 * 35 + 8, 2 * 34 + 8]}
 
 
 async def test_moving_it_back_is_the_same_with_the_other_sign(client: httpx.AsyncClient) -> None:

@@ -151,17 +151,22 @@ def answer(
     *,
     names_plan: bool = True,
     also_assumed: Sequence[Statement] = (),
+    also_represented: Sequence[Statement] = (),
     also_left_out: Sequence[Statement] = (),
     left_out: Sequence[Statement] | None = None,
+    represented_here: frozenset[str] = frozenset(),
 ) -> msgspec.Struct:
     """The terms with the context of the priced plan, as the answer's type.
 
-    `also_assumed` adds to the assumptions, `also_left_out` to what is not represented;
-    `left_out` stands in place of what the plan itself leaves out. `names_plan`
+    `also_assumed` adds to the assumptions, `also_represented` to what is represented and
+    `also_left_out` to what is not; `left_out` stands in place of what the plan itself leaves out.
+    `represented_here` are the codes of what the plan leaves out and this answer does not.
+    `names_plan`
     says whether a stored plan is named among the pins: an estimate depends on the content of its
     plan alone, whatever name it was asked for by.
     """
     resolved = priced.resolved
+    of_plan = priced.not_represented if left_out is None else left_out
     context = Context(
         model_version=priced.model_version,
         transfer_mode=resolved.transfer_mode,
@@ -169,9 +174,12 @@ def answer(
         workload=workload_terms(resolved),
         placement=[_placed(placed) for placed in resolved.placement],
         assumptions=statements((*priced.assumptions, *also_assumed)),
-        represented=statements(priced.represented),
+        represented=statements((*priced.represented, *also_represented)),
         not_represented=statements(
-            (*(priced.not_represented if left_out is None else left_out), *also_left_out)
+            (
+                *(said for said in of_plan if said.code not in represented_here),
+                *also_left_out,
+            )
         ),
     )
     fields = {name: getattr(terms, name) for name in terms.__struct_fields__}

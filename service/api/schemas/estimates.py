@@ -14,6 +14,7 @@ from service.api.schemas.critical_path import CriticalPath, critical_path_terms
 from service.api.schemas.efficiency import EfficiencyTerms, efficiency_terms
 from service.api.schemas.iteration import IterationTerms, iteration_terms
 from service.api.schemas.live_activations import LiveActivations, live_activations_terms
+from service.api.schemas.memory import MemorySummary, memory_summary
 from service.api.schemas.sensitivities import Sensitivity, sensitivity_terms
 from service.api.schemas.slack import Slack, slack_terms
 from service.api.schemas.weight_versions import WeightVersions, weight_versions_terms
@@ -119,6 +120,10 @@ class EstimateTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     bubble: Bubble
     boundary_transfers: BoundaryTransfers
     live_activations: LiveActivations
+    memory: Annotated[
+        MemorySummary | Unset,
+        Meta(description="Absent where the plan says no parameters of any rank."),
+    ] = msgspec.UNSET
     critical_path: CriticalPath
     slack: Slack
     sensitivity: Annotated[
@@ -173,6 +178,7 @@ def estimate_terms(
         live_activations=live_activations_terms(
             simulated.resolved, timeline.program, estimate.live, timeline
         ),
+        memory=msgspec.UNSET if estimate.memory is None else memory_summary(estimate.memory),
         critical_path=critical_path_terms(simulated, estimate.critical_path),
         slack=slack_terms(estimate.slack),
         sensitivity=msgspec.UNSET

@@ -10,36 +10,45 @@ from service.core.plans.relays import relayed_bytes
 from service.core.plans.schedule import plan_shape
 from service.core.schedules.explicit import has_recompute
 
-__all__ = ["activation_deltas", "recomputing_stages"]
+__all__ = ["activation_deltas", "known_activation_deltas", "recomputing_stages"]
 
 Int64Array = npt.NDArray[np.int64]
 
 
 def activation_deltas(resolved: ResolvedPlan) -> ActivationDeltas | None:
-    """By how many bytes its operations change that; None where some stage's are not known.
+    """By how many bytes its operations change that; None where some stage's are not known."""
+    deltas, missing = known_activation_deltas(resolved)
+    return None if missing else deltas
+
+
+def known_activation_deltas(
+    resolved: ResolvedPlan,
+) -> tuple[ActivationDeltas, tuple[int, ...]]:
+    """The same with 0 for stages whose bytes are not known, and which these are.
 
     What is stated as one size is kept from the forward to the end of the last backward operation,
     and what its recomputation makes from there to the same end. A recomputation of unknown bytes
     adds none: the plan lists it as not represented. What a stage relays it holds beside that.
     """
-    changes = []
+    changes: list[ActivationChange] = []
+    missing = []
     for stage in resolved.stages:
         kept, change = stage.activation_bytes, stage.activation_deltas
         again = stage.recomputed_bytes or 0
         if change is None and kept is not None:
             freed = combine(lambda size: -size, total(kept, again))
             change = ActivationChange(kept, 0, freed, again)
-        changes.append(change)
-    known = [change for change in changes if change is not None]
-    if len(known) < len(changes):
-        return None
-    return ActivationDeltas(
-        resolved.sizes.table([change.forward_bytes for change in known]),
-        resolved.sizes.table([change.backward_input_bytes for change in known]),
-        resolved.sizes.table([change.backward_weight_bytes for change in known]),
-        resolved.sizes.table([change.recompute_bytes or 0 for change in known]),
+        elif change is None:
+            missing.append(stage.stage)
+        changes.append(change or ActivationChange(0, 0, 0))
+    deltas = ActivationDeltas(
+        resolved.sizes.table([change.forward_bytes for change in changes]),
+        resolved.sizes.table([change.backward_input_bytes for change in changes]),
+        resolved.sizes.table([change.backward_weight_bytes for change in changes]),
+        resolved.sizes.table([change.recompute_bytes or 0 for change in changes]),
         _passed_on(resolved),
     )
+    return deltas, tuple(missing)
 
 
 def _passed_on(resolved: ResolvedPlan) -> tuple[Int64Array, Int64Array] | None:

@@ -16,6 +16,8 @@ from service.core.estimates.drained import is_drained
 from service.core.estimates.efficiency import Efficiency, plan_efficiency
 from service.core.estimates.iteration import Iteration, plan_iteration
 from service.core.estimates.iteration_bounds import bounds_beyond_schedule
+from service.core.estimates.memory import PlanMemory, plan_memory
+from service.core.estimates.memory_statements import memory_says
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.memory.live import LiveActivations, live_activations
@@ -53,7 +55,9 @@ class Estimate:
     `weight_versions` is None where all microbatches of an iteration
     meet the same weights. `sensitivity` is None in link mode. `other_microbatch_counts` is None
     where the count fixes the size, where microbatches differ, and where the pipeline is never
-    drained. `assumptions` are those that follow from the terms, beside those of the resolved plan.
+    drained. `memory` is None where no rank's weights are known. `assumptions` are those that follow
+    from the terms, beside those of the resolved plan; `represented_here` are codes of what
+    resolving the plan left out and the terms do not.
     """
 
     simulated: SimulatedPlan
@@ -64,13 +68,16 @@ class Estimate:
     bubble: Bubble
     transfers: tuple[TransferExposure, ...]
     live: tuple[LiveActivations, ...]
+    memory: PlanMemory | None
     lower_bounds: tuple[IterationBound, ...]
     critical_path: CriticalPath
     slack: Slack
     sensitivity: Sensitivity | None
     other_microbatch_counts: tuple[MicrobatchEffect, ...] | None
     assumptions: tuple[Statement, ...]
+    represented: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]
+    represented_here: frozenset[str]
 
     @property
     def iteration(self) -> Fraction | None:
@@ -128,6 +135,10 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     effects, counts_left_out = counts
     live = plan_live_activations(resolved, timeline.program)
     update = plan_family(resolved.plan).update
+    memory = says = None
+    if any(weights is not None for weights in resolved.rank_weights):
+        memory = plan_memory(resolved, timeline.program, timeline)
+        says = memory_says(resolved, memory)
     return Estimate(
         simulated=simulated,
         iteration_parts=iteration,
@@ -137,6 +148,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
         bubble=measure_bubble(timeline),
         transfers=transfer_exposure(timeline),
         live=live,
+        memory=memory,
         lower_bounds=(
             *iteration_lower_bounds(simulated, loads),
             *bounds_beyond_schedule(simulated, iteration),
@@ -149,12 +161,16 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
             *iteration.assumptions,
             *efficiency.assumptions,
             *memory_assumptions(resolved, live),
+            *(() if says is None else says.assumptions),
         ),
+        represented=() if says is None else says.represented,
+        represented_here=frozenset() if says is None else says.represented_here,
         not_represented=(
             *efficiency.not_represented,
             *cadence_left_out(simulated, cadence),
             statements.SENSITIVITY if queues else statements.PATH_LINKS,
             *counts_left_out,
+            *(() if says is None else says.not_represented),
         ),
     )
 

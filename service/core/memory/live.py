@@ -25,7 +25,13 @@ from service.core.schedules.stage_times import (
 )
 from service.core.schedules.timeline import Timeline
 
-__all__ = ["ActivationDeltas", "LiveActivations", "live_activations", "series_times"]
+__all__ = [
+    "ActivationDeltas",
+    "LiveActivations",
+    "byte_series",
+    "live_activations",
+    "series_times",
+]
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -134,6 +140,14 @@ def live_activations(
         )
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs", "stages"), detail)])
     return counts if amounts is None else _with_bytes(program, counts, amounts)
+
+
+def byte_series(program: Program, deltas: ActivationDeltas) -> Int64Array:
+    """(2 x operations,) bytes alive on an operation's rank from its start on, and from its end on.
+
+    Raises `InvalidInput` as `live_activations` does, but for peaks of any size.
+    """
+    return np.cumsum(_weighed(program, _table(program, deltas)) + _passed_on(program, deltas))
 
 
 def series_times(timeline: Timeline, live: LiveActivations) -> Int64Array:

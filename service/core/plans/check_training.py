@@ -1,8 +1,9 @@
-"""What is wrong with what a plan says of training, of expert parallelism and of its parameters."""
+"""What is wrong with what a plan says of training, experts, its parameters and memory."""
 
 from service.core.errors import Fault, FaultCode
 from service.core.models.dtypes import DType
 from service.core.plans.gradient_reduction import check_reduction, check_seconds
+from service.core.plans.memory_settings import CrossEntropy
 from service.core.plans.plan import Degrees, Plan
 from service.core.plans.schedule import stage_count
 from service.core.plans.training import Training
@@ -34,6 +35,12 @@ def check_training(plan: Plan) -> list[Fault]:
         detail = "the parameters of these stages have no type of their own: say of which they are"
         path_to_type = ("training", "weight_dtype")
         faults.append(Fault(FaultCode.MISSING_FIELD, path_to_type, detail))
+    settings = plan.memory
+    is_fused = settings.cross_entropy is CrossEntropy.FUSED
+    if settings.cross_entropy_chunk_tokens is not None and not is_fused:
+        detail = "only a fused cross entropy makes some tokens at a time: say so, or leave this out"
+        of_chunks = ("memory", "cross_entropy_chunk_tokens")
+        faults.append(Fault(FaultCode.INCONSISTENT, of_chunks, detail))
     return faults
 
 

@@ -3,6 +3,7 @@
 from service.core.amounts import SizeClasses
 from service.core.models.graph import Model
 from service.core.plans import memory_statements, statements
+from service.core.plans.assumed_activations import recomputes_by_layer
 from service.core.plans.boundaries import PathCounts
 from service.core.plans.given import FOR_EVERY_LENGTH
 from service.core.plans.plan import (
@@ -122,7 +123,12 @@ def _schedule_assumptions(
         said.append(statements.SPAN_GAINS)
     again = sum(bool(stage.recomputed_bytes) for stage in stages)
     if again:
-        said.append(memory_statements.recomputed_at_once(again))
+        by_layer = recomputes_by_layer(plan)
+        said.append(
+            memory_statements.recomputed_by_layer(again)
+            if by_layer
+            else memory_statements.recomputed_at_once(again)
+        )
     timed = any(stage.pair_seconds is not None for stage in plan.stages or ())
     if family.has_pairs and pair_mode(plan) is PairMode.FUSED and not timed:
         said.append(statements.FUSED_PAIRS_SUMMED)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from service.core.amounts import Amount, SizeClasses
+from service.core.models.activations import StageLogits
 from service.core.models.cuts import CrossingTensor, SkipRouting
 from service.core.models.dimensions import Split
 from service.core.models.graph import Model
@@ -11,6 +12,8 @@ from service.core.models.weights import StageWeights
 from service.core.plans.contract import Contract
 from service.core.plans.cost_sources import AssumedCosts, CostSources
 from service.core.plans.loads import DeviceLoad, LoadRule
+from service.core.plans.memory_settings import MemorySettings
+from service.core.plans.rank_weights import RankWeights
 from service.core.plans.tied import TiedCopies, TiedParameters
 from service.core.plans.training import Training
 from service.core.profiles.interpolation import UnmeasuredShapes
@@ -229,6 +232,7 @@ class Plan:
     unmeasured_shapes: UnmeasuredShapes | None = None  # None: interpolate
     recompute_layers: tuple[tuple[str, str], ...] = ()  # names or patterns with policies of theirs
     contract: Contract = field(default_factory=Contract)
+    memory: MemorySettings = field(default_factory=MemorySettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +258,9 @@ class ResolvedStage:
     recomputation makes beside the activation bytes it kept, 0 where it has none and None where
     nobody knows. `provenance` is the weakest of its layers'; `sources` is None where the plan gives
     the costs itself. `layer_gradient_picoseconds` is what each layer takes of the operation that
-    gives the gradients of weights, None where that is not known of every layer.
+    gives the gradients of weights, None where that is not known of every layer. `logits` are those
+    that were computed, whose `kept` the activation bytes contain; `activations_assumed` counts the
+    layers whose activations nobody measured.
     """
 
     stage: int
@@ -272,6 +278,8 @@ class ResolvedStage:
     provenance: Provenance
     sources: CostSources | None = None
     layer_gradient_picoseconds: tuple[Amount, ...] | None = None
+    logits: StageLogits | None = None
+    activations_assumed: int = 0
 
     @property
     def rank(self) -> int:
@@ -371,6 +379,7 @@ class ResolvedPlan:
     stages: tuple[ResolvedStage, ...]
     boundaries: tuple[Boundary, ...]
     weights: tuple[StageWeights, ...] | None
+    rank_weights: tuple[RankWeights | None, ...]
     tied_copies: tuple[TiedCopies, ...]
     loads: tuple[DeviceLoad, ...] | None
     placement: tuple[Placed, ...]

@@ -10,6 +10,12 @@ from service.core.models.graph import Model
 from service.core.models.sizes import BatchShape
 from service.core.models.weights import StageWeights, stage_weights
 from service.core.plans.assumed import assumed_layers
+from service.core.plans.assumed_activations import (
+    AssumedActivations,
+    activations_assumed,
+    assume_activations,
+    with_activations,
+)
 from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
 from service.core.plans.costs import given_stages
@@ -18,6 +24,7 @@ from service.core.plans.devices import expand_devices
 from service.core.plans.disclosure import assumptions_of, left_out_of
 from service.core.plans.documents_assumed import documents_assumed
 from service.core.plans.flops import plan_flops
+from service.core.plans.held_weights import given_weights, model_weights
 from service.core.plans.loads import DeviceLoad
 from service.core.plans.measured import PricedLayers, layer_costs, measured_stages
 from service.core.plans.partition import assign_layers, check_partition
@@ -32,6 +39,7 @@ from service.core.plans.plan import (
     ResolvedStage,
     TransferOrigin,
 )
+from service.core.plans.rank_weights import RankWeights
 from service.core.plans.relays import relay_assumptions, waiting_left_out
 from service.core.plans.schedule import (
     check_schedule,
@@ -110,6 +118,8 @@ def resolve(
     layers: PricedLayers | None = None
     flops: PlanFlops | None = None
     weights: tuple[StageWeights, ...] | None = None
+    rank_weights: tuple[RankWeights | None, ...] = (None,) * plan.degrees.pipeline
+    assumed: AssumedActivations | None = None
     copies: PricedCopies | None = None
     loads: tuple[DeviceLoad, ...] | None = None
     homes = stage_ranks(plan)
@@ -118,6 +128,8 @@ def resolve(
         pass  # without a readable order nobody knows how many stages there are
     elif plan.stages is not None:
         stages = attempt(given_stages, plan, sizes)
+        if stages is not None and homes is not None:
+            rank_weights = given_weights(plan, plan.stages, homes)
         if stages is not None and batch is not None:
             payloads = given_payloads(plan.stages, sizes, backward=has_backward(plan))
     elif model is not None:
@@ -133,11 +145,15 @@ def resolve(
         if layers is not None and batch is not None:
             flops = attempt(plan_flops, plan, model, batch, sizes)
             if stage_of_layer is not None:
-                stages = measured_stages(plan, model, stage_of_layer, layers.costs)
+                assumed = assume_activations(plan, model, layers.costs, batch)
+                stages = measured_stages(plan, model, stage_of_layer, assumed.costs)
+                stages = with_activations(plan, stages, stage_of_layer, assumed)
         if stage_of_layer is not None and batch is not None:
             payloads = attempt(_cut, plan, model, stage_of_layer, batch, sizes)
         if stage_of_layer is not None:
             weights = stage_weights(model, stage_of_layer)
+            if homes is not None:
+                rank_weights = model_weights(plan, model, stage_of_layer, homes)
             if ranks is not None and placement is not None and homes is not None:
                 copies = attempt(
                     tied_copies, plan, model, stage_of_layer, ranks, placement, homes, cluster
@@ -167,12 +183,13 @@ def resolve(
         stages=stages,
         boundaries=boundaries,
         weights=weights,
+        rank_weights=rank_weights,
         tied_copies=tied,
         loads=loads,
         placement=placement,
         model=model,
         cluster=cluster,
-        memory_bytes=_memory(ranks, placement, cluster),
+        memory_bytes=_memory(plan, ranks, placement, cluster),
         microbatch_size=batch.microbatch_size,
         global_batch_size=batch.global_batch_size,
         held_fixed=batch.held_fixed,
@@ -186,6 +203,7 @@ def resolve(
             *relay_assumptions(boundaries),
             *load_assumptions(plan, loads),
             *(() if layers is None else layers.assumptions),
+            *activations_assumed(plan, assumed),
             *documents_assumed(plan, cluster, profile, placement),
         ),
         not_represented=(
@@ -230,11 +248,11 @@ def _transfer_mode(plan: Plan, boundaries: tuple[Boundary, ...]) -> TransferMode
 
 
 def _memory(
-    ranks: Layout, placement: tuple[Placed, ...], cluster: Cluster | None
+    plan: Plan, ranks: Layout, placement: tuple[Placed, ...], cluster: Cluster | None
 ) -> tuple[int | None, ...]:
     """The memory of the smallest device of each pipeline rank; None where none is known."""
-    if cluster is None:
-        return (None,) * ranks.pipeline.degree
+    if cluster is None or plan.memory.device_memory_bytes is not None:
+        return (plan.memory.device_memory_bytes,) * ranks.pipeline.degree
 
     def of(rank: int) -> int | None:
         device = placement[rank].device

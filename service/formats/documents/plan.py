@@ -4,32 +4,32 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from service.core.plans.loads import LoadRule
+from service.core.plans.memory_settings import MemorySettings
 from service.core.plans.plan import (
     Degrees,
     Dimension,
-    Partition,
     Placement,
     Plan,
     Schedule,
-    SkipRouting,
-    TiedParameters,
     Workload,
 )
 from service.core.profiles.measurement import Recompute
 from service.formats.documents.contract import ContractDocument, contract_to_core
 from service.formats.documents.costs import CostsDocument, assumed_to_core, stage_to_core
 from service.formats.documents.fields import (
-    MAX_LAYERS,
     MAX_LISTED_MICROBATCHES,
     MAX_MICROBATCHES,
     MAX_STAGES,
-    Count,
-    ElementName,
     PositiveCount,
     Reference,
     Text,
     or_none,
+)
+from service.formats.documents.memory import MemoryDocument, memory_to_core
+from service.formats.documents.partition import (
+    PartitionDocument,
+    partition_to_core,
+    stated_stages,
 )
 from service.formats.documents.recompute import RecomputeDocument, layers_to_core
 from service.formats.documents.schedule import ScheduleDocument, schedule_to_core
@@ -37,7 +37,6 @@ from service.formats.documents.training import TrainingDocument, training_to_cor
 
 __all__ = [
     "ParallelismDocument",
-    "PartitionDocument",
     "PlacementDocument",
     "PlanDocument",
     "WorkloadDocument",
@@ -139,78 +138,6 @@ class ParallelismDocument(Struct, forbid_unknown_fields=True, kw_only=True, froz
     ) = UNSET
 
 
-class PartitionDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
-    """Which layers each stage holds: one of layers_per_stage, cuts and stages."""
-
-    layers_per_stage: (
-        Annotated[
-            list[Count],
-            Meta(
-                min_length=1,
-                max_length=MAX_STAGES,
-                description="How many of the layers, in execution order, each stage takes",
-                examples=[[13, 12, 12, 13]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    cuts: (
-        Annotated[
-            list[Count],
-            Meta(
-                max_length=MAX_STAGES,
-                description="Position of the first layer of stage 1, stage 2, ...; ascending",
-                examples=[[13, 25, 37]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    stages: (
-        Annotated[
-            list[Annotated[list[ElementName], Meta(max_length=MAX_LAYERS)]],
-            Meta(
-                min_length=1,
-                max_length=MAX_STAGES,
-                description="The names of the layers of each stage, for models that are no chain",
-                examples=[[["embedding", "block.0"], ["block.1", "head"]]],
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    skip_routing: (
-        Annotated[
-            SkipRouting,
-            Meta(
-                description="Whether a tensor for a later stage goes through each stage between "
-                "(relay, when absent) or straight (direct)"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    load_rule: (
-        Annotated[
-            LoadRule,
-            Meta(
-                description="By whose rule to count what each device has to do for a microbatch, "
-                "beside the simulation, so that published values can be held against it: "
-                "dnn_partitioning charges the profile's recorded transfers at both ends"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    tied_parameters: (
-        Annotated[
-            TiedParameters,
-            Meta(
-                description="What becomes of a weight whose layers stand on several stages: it is "
-                "refused (refuse, when absent), or each of these stages holds a copy and their "
-                "gradients are added up after the last backward (duplicate)"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-
-
 class PlacementDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """How ranks are laid on the devices of the topology."""
 
@@ -278,19 +205,22 @@ class PlanDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
         Annotated[ContractDocument, Meta(description="What plans must share to be compared")]
         | UnsetType
     ) = UNSET
+    memory: (
+        Annotated[MemoryDocument, Meta(description="What a device holds beside")] | UnsetType
+    ) = UNSET
 
 
 def to_core(document: PlanDocument) -> Plan:
     """The plan with its defaults. Never refuses: `service.core.plans.resolve` finds the faults."""
     stages = or_none(document.costs.stages)
     assumed = or_none(document.costs.assumed)
-    partition = _partition(or_none(document.partition))
+    partition = partition_to_core(or_none(document.partition))
     schedule = schedule_to_core(document.schedule)
-    stated = len(stages) if stages is not None else _stated_stages(partition)
+    stated = len(stages) if stages is not None else stated_stages(partition)
     lengths = or_none(document.workload.microbatch_sequence_lengths)
     recompute = or_none(document.recompute)
     policy = None if recompute is None else or_none(recompute.default)
-    training = or_none(document.training)
+    training, memory = or_none(document.training), or_none(document.memory)
     return Plan(
         degrees=_degrees(or_none(document.parallelism), _stated_ranks(schedule, stated)),
         workload=Workload(
@@ -313,6 +243,7 @@ def to_core(document: PlanDocument) -> Plan:
         training=None if training is None else training_to_core(training),
         recompute_layers=layers_to_core(recompute),
         contract=contract_to_core(document.contract),
+        memory=MemorySettings() if memory is None else memory_to_core(memory),
     )
 
 
@@ -335,32 +266,6 @@ def _degrees(document: ParallelismDocument | None, derived: int) -> Degrees:
         expert=or_none(document.expert) or 1,
         expert_tensor=or_none(document.expert_tensor) or 1,
     )
-
-
-def _partition(document: PartitionDocument | None) -> Partition | None:
-    if document is None:
-        return None
-    counts, cuts = or_none(document.layers_per_stage), or_none(document.cuts)
-    stages = or_none(document.stages)
-    return Partition(
-        layers_per_stage=None if counts is None else tuple(counts),
-        cuts=None if cuts is None else tuple(cuts),
-        stages=None if stages is None else tuple(tuple(names) for names in stages),
-        skip_routing=or_none(document.skip_routing) or SkipRouting.RELAY,
-        tied_parameters=or_none(document.tied_parameters) or TiedParameters.REFUSE,
-        load_rule=or_none(document.load_rule),
-    )
-
-
-def _stated_stages(partition: Partition | None) -> int:
-    """How many stages a partition speaks of; 1 where it says nothing."""
-    if partition is None:
-        return 1
-    if partition.layers_per_stage is not None:
-        return len(partition.layers_per_stage)
-    if partition.cuts is not None:
-        return len(partition.cuts) + 1
-    return 1 if partition.stages is None else len(partition.stages)
 
 
 def _placement(document: PlacementDocument | None) -> Placement:

@@ -2,8 +2,10 @@
 
 from service.core.estimates.activations import activation_deltas
 from service.core.estimates.estimate import plan_live_activations
+from service.core.estimates.memory import plan_memory
 from service.core.estimates.simulation import plan_program
 from service.core.memory.live import LiveActivations
+from service.core.memory.terms import Term
 from service.core.models.dtypes import DType
 from service.core.models.graph import Layer, RecordedSize, Tensor, build_model
 from service.core.plans.plan import Degrees, Partition, ResolvedPlan, SkipRouting
@@ -72,6 +74,16 @@ def test_forwards_alone_pass_nothing_back() -> None:
     relayed = routed(SkipRouting.RELAY, kind="forward_only")
     assert relayed_bytes(relayed.boundaries) == (Relayed(1, ("skip",), 500, 0),)
     assert [one.peak_bytes for one in live(relayed)] == [100, 600, 200]
+
+
+def test_memory_tells_apart_what_is_carried_for_others() -> None:
+    resolved = routed(SkipRouting.RELAY)
+    ranks = plan_memory(resolved, plan_program(resolved)).ranks
+    carried = [
+        {term.term: term.at_peak for term in rank.terms}.get(Term.RELAYED_TENSORS) for rank in ranks
+    ]
+    assert carried == [None, 1000, None]
+    assert [term.at_peak for term in ranks[1].terms if term.term is Term.ACTIVATIONS] == [200]
 
 
 def test_without_bytes_of_activations_there_is_no_peak_in_bytes() -> None:

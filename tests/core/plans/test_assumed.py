@@ -106,7 +106,8 @@ def test_recomputing_is_a_forward_again_or_its_attention() -> None:
     attention, mlp = resolved(plan(recompute_layers=policies)).stages
     assert attention.recompute_picoseconds == ATTENTION_PAIRS
     assert mlp.recompute_picoseconds == MLP_WEIGHTS
-    assert mlp.recomputed_bytes is None
+    # The input of the first product and both sides of the activation function, of two bytes.
+    assert mlp.recomputed_bytes == 1024 * 2 * (64 + 2 * 256)
 
 
 def test_every_number_is_marked_and_every_efficiency_named() -> None:

@@ -314,7 +314,8 @@ def test_a_recomputation_makes_what_is_saved_without_one_less_what_it_kept() -> 
         assert [stage.activation_bytes for stage in resolved.stages] == [30, 60]
         return [stage.recomputed_bytes for stage in resolved.stages]
 
-    assert made_again(100) == [70, 140]
+    # Layers are computed again one by one, so what one of them makes is alive at once.
+    assert made_again(100) == [70, 70]
     assert made_again(None) == [None, None]
     assert made_again(20) == [0, 0]
 

@@ -1,0 +1,101 @@
+"""Which weights one rank of each pipeline rank holds, and with how many others it shares a copy.
+
+Stages of one pipeline rank share a weight that is in both; stages on different ones each hold a
+copy of it. Where a plan states its costs itself it may say how many parameters a stage has; all of
+them are then taken to be spread over the tensor-parallel ranks, or over those that share experts.
+"""
+
+from collections.abc import Sequence
+
+from service.core.models.dimensions import Split
+from service.core.models.dtypes import DType
+from service.core.models.graph import Model, ModelWeight
+from service.core.plans.plan import Degrees, GivenStage, Plan
+from service.core.plans.rank_weights import HeldWeights, RankWeights
+from service.core.schedules.shape import Placement
+
+__all__ = ["given_weights", "model_weights"]
+
+
+def given_weights(
+    plan: Plan, stages: Sequence[GivenStage], homes: Placement
+) -> tuple[RankWeights | None, ...]:
+    """By pipeline rank, of stages that state their parameters; None where one does not."""
+    found: list[RankWeights | None] = []
+    for here in _stages_by_rank(homes, plan.degrees.pipeline):
+        counts = [stages[number].parameter_count for number in here]
+        if None in counts:
+            found.append(None)
+            continue
+        of_experts = sum(stages[number].expert_parameter_count or 0 for number in here)
+        dense = sum(count for count in counts if count is not None) - of_experts
+        held = [
+            _held(elements, None, split, plan.degrees)
+            for elements, split in ((dense, None), (of_experts, Split.EXPERT))
+            if elements
+        ]
+        assumed = dense if plan.degrees.tensor > 1 else 0
+        found.append(RankWeights(tuple(held), None, None, assumed))
+    return tuple(found)
+
+
+def model_weights(
+    plan: Plan, model: Model, stage_of_layer: Sequence[int], homes: Placement
+) -> tuple[RankWeights, ...]:
+    """By pipeline rank, of a model that is cut into stages."""
+    of_layer: list[list[ModelWeight]] = [[] for _ in model.layers]
+    for weight in model.weights:
+        for layer in weight.layers:
+            of_layer[layer].append(weight)
+    found = []
+    for here in _stages_by_rank(homes, plan.degrees.pipeline):
+        layers = [layer for layer, stage in enumerate(stage_of_layer) if stage in here]
+        once = dict.fromkeys(weight for layer in layers for weight in of_layer[layer])
+        by_layer = [_all_held(of_layer[layer], plan.degrees) for layer in layers]
+        found.append(
+            RankWeights(
+                held=_all_held(once, plan.degrees),
+                largest_layer=max(
+                    by_layer, key=lambda held: sum(one.elements for one in held), default=()
+                ),
+                buffer_bytes=sum(
+                    buffer.count * buffer.dtype.bytes_per_element
+                    for layer in layers
+                    for buffer in model.layers[layer].buffers
+                ),
+                assumed_split=sum(weight.count for weight in once if weight.split is None)
+                if plan.degrees.tensor > 1
+                else 0,
+            )
+        )
+    return tuple(found)
+
+
+def _stages_by_rank(homes: Placement, ranks: int) -> list[list[int]]:
+    """The stages that live on each pipeline rank, in either direction, each once."""
+    here: list[dict[int, None]] = [{} for _ in range(ranks)]
+    for way in homes:
+        for stage, rank in enumerate(way):
+            here[rank][stage] = None
+    return [sorted(stages) for stages in here]
+
+
+def _all_held(
+    weights: Sequence[ModelWeight] | dict[ModelWeight, None], degrees: Degrees
+) -> tuple[HeldWeights, ...]:
+    return _merged([_held(one.count, one.dtype, one.split, degrees) for one in weights])
+
+
+def _held(count: int, dtype: DType | None, split: Split | None, degrees: Degrees) -> HeldWeights:
+    sharing = degrees.sharing(split)
+    replicas = degrees.expert_replicas if split is Split.EXPERT else degrees.weight_replicas
+    return HeldWeights(-(-count // sharing), dtype, sharing, replicas)
+
+
+def _merged(held: Sequence[HeldWeights]) -> tuple[HeldWeights, ...]:
+    """Those alike in all but their number as one, in the order of first appearance."""
+    kinds: dict[tuple[DType | None, int, int], int] = {}
+    for one in held:
+        kind = one.dtype, one.sharing, one.replicas
+        kinds[kind] = kinds.get(kind, 0) + one.elements
+    return tuple(HeldWeights(elements, *kind) for kind, elements in kinds.items())
