@@ -5,6 +5,7 @@ that manages the fabric, and is no leaf for it. What tells them apart is what el
 joined to: a leaf with few hosts is joined to what other leaves are joined to, a spine to leaves.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 
@@ -15,6 +16,8 @@ __all__ = ["fabric_tiers", "switch_tiers"]
 # The lowest switch of another pod is four links away, by way of a core: what is nearer than that to
 # a leaf and has no leaf beside it is above one.
 _TO_ANOTHER_POD = 4
+# Neighbours of neighbours that are looked at.
+_MAX_LOOKS = 2_000_000
 
 
 def fabric_tiers(
@@ -23,9 +26,13 @@ def fabric_tiers(
     """The tier of each switch that a host can reach: 0 for leaves, else one above the nearest.
 
     `hosts` counts the hosts (or their cables) at each switch that has any, `neighbours` are the
-    other switches that each is joined to.
+    other switches that each is joined to, each once. Where so many switches have few hosts that
+    comparing them would take long, all are leaves.
     """
     few = _with_few(hosts)
+    looks = (len(neighbours[near]) for switch in few for near in neighbours.get(switch, ()))
+    if sum(looks) > _MAX_LOOKS:
+        few = {}
     leaves = {switch: 0 for switch in hosts if switch not in few}
     distances = _distances(leaves, neighbours)
     leaves |= {
@@ -59,10 +66,8 @@ def _is_above(
     around = set(neighbours.get(switch, ()))
     if distance is None or distance >= _TO_ANOTHER_POD:
         return False
-    beside = {far for near in around for far in neighbours[near] if far != switch}
-    alike = [
-        other for other in beside if 2 * len(around.intersection(neighbours[other])) >= len(around)
-    ]
+    shared = Counter(far for near in around for far in neighbours[near] if far != switch)
+    alike = [other for other, count in shared.items() if 2 * count >= len(around)]
     if any(other in leaves for other in alike):
         return False
     if distance == 1:

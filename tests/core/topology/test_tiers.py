@@ -76,6 +76,14 @@ def test_a_pod_that_is_hardly_filled_has_a_leaf() -> None:
     assert tiers(half, pods())["p1l1"] == 0
 
 
+def test_too_many_switches_with_few_hosts_are_not_compared() -> None:
+    """Thousands of leaves with a host each beside one that has most: leaves all the same."""
+    leaves = [f"l{k}" for k in range(3000)]
+    hosts = dict.fromkeys(leaves, 1) | {"l0": 9000, "s1": 1}
+    found = tiers(hosts, between(leaves, SPINES))
+    assert found == dict.fromkeys(leaves, 0) | {"s0": 1, "s1": 0}
+
+
 def test_switches_of_a_torus_are_all_leaves() -> None:
     places = [(x, y) for x in range(4) for y in range(4)]
     pairs = [
