@@ -153,19 +153,15 @@ def _on_timeline(
         ends[stage] = max(ends.get(stage, 0), spans[id(part)][0].end)
     copies = simulated.resolved.tied_copies
     exchanges = exchange_copies(timeline, copies, ends, asked.overlap)
-    reduced = [
-        _around(
-            [
-                *(spans[id(part)][0] for part, _ in tasks if rank in part.part.pipeline_ranks),
-                *(
-                    span
-                    for one, span in zip(copies, exchanges, strict=True)
-                    if span is not None and rank in one.pipeline_ranks
-                ),
-            ]
-        )
-        for rank in every_rank
-    ]
+    of_rank: list[list[Span]] = [[] for _ in every_rank]
+    for part, _ in tasks:
+        for rank in part.part.pipeline_ranks:
+            of_rank[rank].append(spans[id(part)][0])
+    for one, span in zip(copies, exchanges, strict=True):
+        if span is not None:
+            for rank in one.pipeline_ranks:
+                of_rank[rank].append(span)
+    reduced = [_around(found) for found in of_rank]
     exposed = [_after(span, last[rank]) for rank, span in enumerate(reduced)]
     step = [None if steps is None else steps[rank].picoseconds for rank in every_rank]
     stepped = [last[rank] + exposed[rank] + (step[rank] or 0) for rank in every_rank]
@@ -180,10 +176,13 @@ def _on_timeline(
         PartReduction(part, spans[id(part)][1], spans[id(part)][0], gathered.get(id(part)))
         for part, _ in tasks
     )
+    gathers_of: list[list[Span]] = [[] for _ in every_rank]
+    for part, _ in gathers:
+        for rank in part.part.pipeline_ranks:
+            gathers_of[rank].append(gathered[id(part)])
     ranks = []
     for rank in every_rank:
-        own = [gathered[id(part)] for part, _ in gathers if rank in part.part.pipeline_ranks]
-        gather = _around(own)
+        gather = _around(gathers_of[rank])
         ranks.append(
             RankIteration(
                 rank=rank,

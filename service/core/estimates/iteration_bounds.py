@@ -94,8 +94,11 @@ def _before(timeline: Timeline, overlap: ReductionOverlap) -> Mapping[tuple[int,
     program, durations = timeline.program, timeline.durations
     if overlap is ReductionOverlap.NONE:
         busy = [int(one) for one in timeline.busy]
-        stages = range(program.stages)
-        return {(stage, rank): one for stage in stages for rank, one in enumerate(busy)}
+        return {
+            (stage, rank): busy[rank]
+            for way in program.stage_ranks.tolist()
+            for stage, rank in enumerate(way)
+        }
     touched: dict[tuple[int, int], int] = {}
     paired = program.backward_stage != program.stage
     for stages_of, chosen in (

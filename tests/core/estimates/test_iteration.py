@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 
 from service.core.amounts import SizeClasses
+from service.core.errors import FaultCode, Path
 from service.core.estimates.estimate import Estimate
 from service.core.estimates.iteration import RankIteration
 from service.core.estimates.reduction.sharing import Span
@@ -28,6 +29,7 @@ from tests.core.estimates.reducing_plans import (
     with_memory,
     world,
 )
+from tests.core.refusals import refusals
 
 # Bytes of gradients that a NIC of 8 GB/s carries in a second; each of two ranks sends all of its.
 SECONDS_WORTH = 4 * 10**9
@@ -240,6 +242,24 @@ def test_what_is_unknown_is_named_and_not_zero(plan: Plan, why: str) -> None:
     said = {one.code: one.detail for one in found.iteration_parts.not_represented}
     assert why in said["data_parallel_reduction"]
     assert "optimizer_step" in said
+
+
+@pytest.mark.parametrize(
+    ("parameters", "made", "path"),
+    [
+        (2**53 - 1, None, ("training",)),
+        (2**51, None, ("topology",)),
+        (2**51, 1e3, ("training",)),
+    ],
+)
+def test_what_is_too_large_to_count_is_refused(
+    parameters: int, made: float | None, path: Path
+) -> None:
+    """Bytes beyond 2**53 - 1 of a reduction, and a reduction or a step of more than 1e5 s."""
+    plan = plan_of([parameters, 0], data=2 if made is None else 1)
+    cluster = with_memory(world(plan), made or 1e15)
+    found = refusals(lambda: estimated(plan, cluster))
+    assert found == [(FaultCode.OUT_OF_RANGE, path)]
 
 
 def test_no_bytes_take_no_time() -> None:

@@ -1,10 +1,10 @@
 """The collectives of a plan that can be told and priced, and why others can't."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from service.core.amounts import Amount
-from service.core.errors import WorkBudgetExceeded
+from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
 from service.core.estimates.reduction.parts import HeldWeights, Part, PartKind, reduced_parts
 from service.core.estimates.reduction.pricing import PricedPart, Step, price_parts
 from service.core.estimates.reduction.timing import Task
@@ -15,11 +15,13 @@ from service.core.plans.gradient_reduction import (
     TimeOrigin,
     picoseconds_of,
 )
+from service.core.plans.payloads import MAX_BYTES
 from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.reduction_work import has_replicas, is_priced
 from service.core.plans.schedule import has_backward
 from service.core.plans.training import OptimizerSharding
 from service.core.topology.collectives import NoPath
+from service.core.units import MAX_SECONDS, to_seconds
 
 __all__ = ["PlannedPart", "PlannedReductions", "planned_reductions"]
 
@@ -88,7 +90,11 @@ class PlannedReductions:
 def planned_reductions(
     resolved: ResolvedPlan, held: Sequence[tuple[HeldWeights, ...] | None]
 ) -> PlannedReductions:
-    """What the ranks of the plan that hold the same weights send one another once an iteration."""
+    """What the ranks of the plan that hold the same weights send one another once an iteration.
+
+    Raises `InvalidInput` for reductions of more than 2**53 - 1 bytes a rank or `MAX_SECONDS`, and
+    what `price_parts` does; of a plan that says nothing of training they are left out instead.
+    """
     plan = resolved.plan
     training = plan.training
     reduction = GradientReduction()
@@ -138,6 +144,12 @@ def planned_reductions(
             "weights"
         )
         return PlannedReductions(reduction, (), True, False, (), (why,))
+    faults = list(_too_large(priced))
+    if faults and training is None:
+        why = said.reduction_unknown(faults[0].detail)
+        return PlannedReductions(reduction, (), True, False, (), (why,))
+    if faults:
+        raise InvalidInput(faults)
     left_out = [said.reduction_partly_unknown(len(unknown))] if unknown else []
     if sharding.splits_gradients:
         left_out.append(said.sharded_each_microbatch(weights=sharding.splits_weights))
@@ -156,6 +168,23 @@ def planned_reductions(
         ),
         tuple(left_out),
     )
+
+
+def _too_large(priced: Sequence[PricedPart]) -> Iterator[Fault]:
+    """The first stage whose bytes or time are beyond what is counted, if any."""
+    for one in priced:
+        for step in one.steps:
+            stage, size = one.part.held.stage, one.message_bytes(step)
+            if size > MAX_BYTES:
+                detail = f"a rank of stage {stage} reduces {size} bytes; at most {MAX_BYTES}"
+                yield Fault(FaultCode.OUT_OF_RANGE, ("training",), f"{detail} are counted")
+                return
+            seconds = to_seconds(one.alone_picoseconds(step))
+            if seconds > MAX_SECONDS:
+                detail = f"the gradients of stage {stage} take {seconds:g} s on their paths"
+                detail += f"; at most {MAX_SECONDS:g} s are counted"
+                yield Fault(FaultCode.OUT_OF_RANGE, ("topology",), detail)
+                return
 
 
 def _layers(resolved: ResolvedPlan, part: Part) -> tuple[tuple[int, Amount], ...]:
