@@ -67,7 +67,7 @@ def assumed_layers(
     assumed = plan.assumed
     if assumed is None:
         raise ValueError("the plan assumes no costs")
-    check_lookups(model, sizes)
+    check_lookups(model, sizes, tensors=True)
     dtype = _compute_dtype(plan, model, assumed)
     rooflines = _rooflines(assumed, dtype, max(stage_of_layer) + 1, devices, cluster)
     policies = layer_policies(plan, model)

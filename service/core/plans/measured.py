@@ -53,11 +53,13 @@ class PricedLayers:
     left_out: tuple[Statement, ...] = ()
 
 
-def check_lookups(model: Model, sizes: SizeClasses) -> None:
-    """Raise `InvalidInput` where layers at so many sequence lengths are too many."""
-    if len(model.layers) * sizes.count > MAX_LOOKUPS:
+def check_lookups(model: Model, sizes: SizeClasses, *, tensors: bool = False) -> None:
+    """Raise `InvalidInput` where layers (and tensors) at so many sequence lengths are too many."""
+    count = len(model.layers) + len(model.tensors) * tensors
+    if count * sizes.count > MAX_LOOKUPS:
+        what = "layers and tensors" if tensors else "layers"
         detail = (
-            f"{sizes.count} sequence lengths of {len(model.layers)} layers; at most {MAX_LOOKUPS} "
+            f"{sizes.count} sequence lengths of {count} {what}; at most {MAX_LOOKUPS} "
             "costs are looked up: use fewer different lengths"
         )
         path = ("workload", "microbatch_sequence_lengths")

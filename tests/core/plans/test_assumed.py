@@ -8,6 +8,7 @@ from service.core.errors import FaultCode
 from service.core.models.dimensions import Attention, Dimensions, Experts, Mlp, Split
 from service.core.models.dtypes import DType
 from service.core.models.graph import Layer, Model, Parameter, Symbol, Tensor, build_model
+from service.core.plans import measured
 from service.core.plans.plan import (
     AssumedCosts,
     Degrees,
@@ -217,6 +218,17 @@ def test_what_would_take_too_long_is_refused() -> None:
     slow = replace(RATES, peak_flops=1.0)
     call = lambda: resolved(plan(assumed=slow))  # noqa: E731
     assert refusals(call) == [(FaultCode.OUT_OF_RANGE, ("costs", "assumed"))]
+
+
+def test_how_many_tensors_are_looked_at_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers and one tensor, at two lengths."""
+    work = Workload(2, microbatch_size=2, microbatch_sequence_lengths=(8, 4))
+    monkeypatch.setattr(measured, "MAX_LOOKUPS", 5)
+    assert refusals(lambda: resolved(plan(workload=work))) == [
+        (FaultCode.WORK_BUDGET, ("workload", "microbatch_sequence_lengths"))
+    ]
+    monkeypatch.setattr(measured, "MAX_LOOKUPS", 6)
+    assert resolved(plan(workload=work)).stages[1].provenance is Provenance.ASSUMED
 
 
 @pytest.mark.parametrize("kind", ["zb_h1", "gpipe", "forward_only"])
