@@ -20,7 +20,9 @@ class TrainingRunOut(msgspec.Struct, kw_only=True, frozen=True):
     tokens: Annotated[int, Meta(ge=1, description="As the plan says.")]
     iterations: Annotated[int, Meta(ge=1, description="The last one may be of fewer tokens.")]
     seconds: Annotated[float, Meta(ge=0)]
-    device_hours: Annotated[float, Meta(ge=0)]
+    device_hours: Annotated[
+        float, Meta(ge=0, description="Hours of one device: those of all of them together.")
+    ]
 
 
 class EfficiencyTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

@@ -120,7 +120,9 @@ class GradientReductionOut(msgspec.Struct, kw_only=True, frozen=True, omit_defau
     algorithm: Annotated[
         ReductionAlgorithm | Unset, Meta(description="Absent where the plan gives the time.")
     ] = msgspec.UNSET
-    buckets: Annotated[int, Meta(ge=1)]
+    buckets: Annotated[
+        int, Meta(ge=1, description="In so many parts, each when its gradients are ready.")
+    ]
     origin: TimeOrigin
     reduction: CollectiveOut
     gather: Annotated[

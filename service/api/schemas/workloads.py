@@ -97,8 +97,12 @@ class WorkloadEstimate(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=
     iteration_seconds: Annotated[
         _Seconds | UnsetType, Meta(description="Prediction; absent where none is known.")
     ] = UNSET
-    samples_per_second: float | UnsetType = UNSET
-    tokens_per_second: float | UnsetType = UNSET
+    samples_per_second: Annotated[
+        float | UnsetType, Meta(description="Samples per second of an iteration, where known.")
+    ] = UNSET
+    tokens_per_second: Annotated[
+        float | UnsetType, Meta(description="Tokens per second of an iteration, where known.")
+    ] = UNSET
     slowest_stage: Annotated[
         int, Meta(ge=0, description="The stage with the most work; the first of equals.")
     ]

@@ -30,6 +30,12 @@ _RINGS = frozenset({"all_gather", "reduce_scatter", "broadcast", "all_reduce"})
 _ONE_NIC = frozenset({"write", "read", "send"})
 # Of reads the tool tells the time there and back.
 _ONE_WAY = frozenset({"write", "send"})
+_TOO_FAST = "it, or another row of its run, asks more of"
+# Below this a row is mostly latency, and its rate that of no link.
+_LEAST_RATED_BYTES = 2**16
+_MOSTLY_LATENCY = (
+    f"messages below {_LEAST_RATED_BYTES} bytes take mostly latency: their rate is of no link"
+)
 _IN_NETWORK = (
     "asks more of links than they carry: an all-reduce may be added up in the network (NVLS in a"
     " host, SHARP between hosts), which moves less than the bus rate counts"
@@ -59,19 +65,24 @@ def apply_measurements(spec: ClusterSpec, transfers: Sequence[MeasuredTransfer])
 
     Of several measurements of one kind of link the highest rate counts, of an all-reduce only
     where nothing else was measured; of latencies that of the smallest message. Nominal rates stay
-    as they are: an effective rate is at most nominal.
+    as they are: an effective rate is at most nominal, and where one row of a run asks more of links
+    than they carry none of its rows says anything.
     """
     shape = _Shape.of(spec)
     claims: dict[LinkKind, list[_Claim]] = {}
     reasons: dict[tuple[str, str, str], list[MeasuredTransfer]] = {}
-    for transfer in transfers:
-        told = list(_claims(transfer, shape))
-        for claim in told:
-            if isinstance(claim, str):
-                key = (transfer.tool, transfer.collective, claim)
-                reasons.setdefault(key, []).append(transfer)
-            else:
-                claims.setdefault(claim.kind, []).append(claim)
+    told = [(transfer, claim) for transfer in transfers for claim in _claims(transfer, shape)]
+    of_others = {
+        _run(transfer): claim
+        for transfer, claim in told
+        if isinstance(claim, str) and claim.startswith(_TOO_FAST)
+    }
+    for transfer, claim in told:
+        said = of_others.get(_run(transfer), claim)
+        if isinstance(said, str):
+            reasons.setdefault((transfer.tool, transfer.collective, said), []).append(transfer)
+        else:
+            claims.setdefault(said.kind, []).append(said)
     assumptions = []
     for kind, rivals in claims.items():
         rated = [claim for claim in rivals if claim.share is not None]
@@ -161,6 +172,12 @@ def _nvlink_ports(devices: Iterable[DeviceSpec], links: Iterable[LinkSpec]) -> s
     return set(ports.values())
 
 
+def _run(transfer: MeasuredTransfer) -> tuple[object, ...]:
+    """What the rows of one run of a benchmark have in common."""
+    timed = transfer.latency_seconds is not None
+    return (transfer.tool, transfer.collective, transfer.ranks, transfer.devices, timed)
+
+
 def _only(values: set[_Number]) -> _Number | None:
     """The one value there is, when there is one and it is not zero."""
     return (next(iter(values)) or None) if len(values) == 1 else None
@@ -225,10 +242,12 @@ def _latency(transfer: MeasuredTransfer) -> _Claim | str:
 
 def _checked(kind: LinkKind, transfer: MeasuredTransfer, share: float) -> _Claim | str:
     if share <= 1:
+        if transfer.message_bytes < _LEAST_RATED_BYTES:
+            return _MOSTLY_LATENCY
         return _Claim(kind, transfer, share=share)
     if transfer.collective == "all_reduce":
         return _IN_NETWORK
-    over = f"asks more of {kind.value} links than they nominally carry here"
+    over = f"{_TOO_FAST} {kind.value} links than they nominally carry here"
     return f"{over}: the rates of the cluster, or the file, are of another machine"
 
 

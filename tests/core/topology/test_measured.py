@@ -77,8 +77,10 @@ def perftest(
     collective: str,
     gigabytes: float | None = None,
     microseconds: float | None = None,
-    size: int = 2,
+    size: int | None = None,
 ) -> MeasuredTransfer:
+    """A row of a bandwidth test, of large messages, or of a latency test, of small ones."""
+    size = (2**20 if microseconds is None else 2) if size is None else size
     return MeasuredTransfer(
         tool="perftest",
         collective=collective,
@@ -159,6 +161,22 @@ def test_what_lies_above_the_links_is_left_out() -> None:
     assert in_network in reason(cluster(), transfer("all_reduce", 470, hosts=2))
     assert "more of nvlink links than" in reason(cluster(), transfer("all_gather", 500))
     assert "more of network links than" in reason(cluster(), perftest("write", 51))
+
+
+def test_a_run_that_is_of_faster_links_says_nothing_by_its_slow_rows_either() -> None:
+    """A sweep over 49 GB/s links, on a cluster of 25: its small messages are below that."""
+    sweep = [perftest("write", rate, size=size) for rate, size in ((1, 2**16), (49, 2**23))]
+    found = apply_measurements(cluster(cable=25), sweep)
+    assert effective(found, LinkKind.NETWORK) == {None}
+    assert [unused.count for unused in found.unused] == [2]
+    # Another run is another matter.
+    assert effective(
+        apply_measurements(cluster(cable=25), [*sweep, perftest("send", 24)]), LinkKind.NETWORK
+    ) == {24}
+
+
+def test_the_rate_of_small_messages_is_of_no_link() -> None:
+    assert "mostly latency" in reason(cluster(), perftest("write", 0.01, size=2))
 
 
 def test_latency_is_halved_over_the_two_cables() -> None:
