@@ -2,6 +2,7 @@
 
 from validation import (
     galvatron,
+    memory,
     parameter_counts,
     pipedream,
     piper,
@@ -26,5 +27,6 @@ SECTIONS: tuple[Section, ...] = (
     *piper.SECTIONS,
     *galvatron.SECTIONS,
     *parameter_counts.SECTIONS,
+    *memory.SECTIONS,
     *vtrain.SECTIONS,
 )

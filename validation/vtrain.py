@@ -17,7 +17,7 @@ from service.core.plans.gradient_reduction import GradientReduction
 from service.core.plans.plan import Degrees, Partition, Plan, Schedule, Workload
 from service.core.plans.resolve import resolve
 from service.core.plans.training import Optimizer, Training
-from service.core.profiles.profile import Recompute
+from service.core.profiles.measurement import Recompute
 from service.core.topology.cluster import Cluster
 from service.core.units import PICOSECONDS_PER_SECOND
 from service.formats.documents import model as models
