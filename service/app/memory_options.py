@@ -12,10 +12,12 @@ from service.core.estimates.iteration import plan_iteration
 from service.core.estimates.memory import PlanMemory, plan_memory
 from service.core.estimates.memory_options import MemoryOption, memory_options
 from service.core.estimates.simulation import SimulatedPlan, simulate_plan
-from service.core.estimates.work import check_work
+from service.core.estimates.work import INLINE_WORK_BUDGET, check_work, work_of
 from service.formats.documents import plan as plans
 
 __all__ = ["PricedOption", "iteration_of", "price_options"]
+
+_TOO_MUCH = "too much to simulate in one request beside the others: ask for it alone, as a patch"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,10 +33,16 @@ class PricedOption:
 def price_options(priced: Priced, memory: PlanMemory, decode: PlanDecoder) -> list[PricedOption]:
     """Every option of a plan that does not fit, each simulated once. Pure.
 
-    An option that can't be priced is kept, with every reason.
+    An option that can't be priced is kept, with every reason. All of them together are within what
+    one request may ask for: those for which nothing is left of it say so.
     """
-    options = memory_options(priced.resolved, memory)
-    return [_priced(priced, option, decode) for option in options]
+    left = INLINE_WORK_BUDGET - work_of(priced.prepared.plan).total
+    found = []
+    for option in memory_options(priced.resolved, memory):
+        one, work = _priced(priced, option, decode, left)
+        left -= work
+        found.append(one)
+    return found
 
 
 def iteration_of(simulated: SimulatedPlan) -> Fraction | None:
@@ -42,19 +50,24 @@ def iteration_of(simulated: SimulatedPlan) -> Fraction | None:
     return plan_iteration(simulated, plan_cadence(simulated)).picoseconds
 
 
-def _priced(priced: Priced, option: MemoryOption, decode: PlanDecoder) -> PricedOption:
+def _priced(
+    priced: Priced, option: MemoryOption, decode: PlanDecoder, budget: int
+) -> tuple[PricedOption, int]:
+    """The option, and the work that it took, in operation-runs."""
     if option.why_not is not None:
-        return PricedOption(option, None, None, option.why_not)
+        return PricedOption(option, None, None, option.why_not), 0
     prepared = priced.prepared
     try:
         document = apply_patch(prepared.pinned.document, option.patch, decode)
         plan = plans.to_core(document)
-        check_work(plan)
+        work = check_work(plan).total
+        if work > budget:
+            return PricedOption(option, None, None, _TOO_MUCH), 0
         simulated = simulate_plan(resolve_prepared(replace(prepared, plan=plan)))
         memory = plan_memory(simulated.resolved, simulated.timeline.program, simulated.timeline)
     except InvalidInput as refused:
-        return PricedOption(option, None, None, _reasons([f.detail for f in refused.faults]))
-    return PricedOption(option, memory, iteration_of(simulated), None)
+        return PricedOption(option, None, None, _reasons([f.detail for f in refused.faults])), 0
+    return PricedOption(option, memory, iteration_of(simulated), None), work
 
 
 def _reasons(details: Sequence[str]) -> str:

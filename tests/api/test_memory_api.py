@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx
+import pytest
 
 HIDDEN = 12288
 TOPOLOGY = {
@@ -202,6 +203,15 @@ async def test_orders_alone_decide_whether_a_plan_fits(client: httpx.AsyncClient
         rank["total_bytes"] for rank in full["ranks"]
     ]
     assert "memory" in {said["code"] for said in estimated["represented"]}
+
+
+async def test_options_stay_within_the_work_of_one_request(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.app.memory_options.INLINE_WORK_BUDGET", 0)
+    (ordered,) = options(await memory(client, INLINE), "other_schedule")
+    assert "ask for it alone" in ordered["not_priced"]
+    assert ordered["patch"] == {"schedule": {"kind": "1f1b"}}
 
 
 async def test_unknown_terms_leave_the_verdict_open(client: httpx.AsyncClient) -> None:
