@@ -169,6 +169,7 @@ def test_what_unequal_microbatches_take_away_is_named() -> None:
     assert estimate.cadence.steady is None
     assert {said.code for said in estimate.not_represented} == {
         "critical_path_links",
+        "model_flops_utilisation",
         "other_microbatch_counts",
         "steady_cadence",
     }
