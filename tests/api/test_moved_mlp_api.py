@@ -105,6 +105,29 @@ async def test_the_move_is_explained_in_full(client: httpx.AsyncClient) -> None:
     assert peaks == {1: [3 * 45, 3 * 54], 2: [2 * 35 + 8, 2 * 34 + 8]}
 
 
+async def test_the_terms_of_memory_that_the_move_changes(client: httpx.AsyncClient) -> None:
+    """Weights of 2 bytes; activations of three microbatches on rank 1, of two on rank 2."""
+    (found,) = (await comparison_of(client, "before", "after"))["comparisons"]
+    memory = {
+        one["rank"]: {
+            term["term"]: [side["maximum_bytes"] for side in sides(term)] for term in one["terms"]
+        }
+        for one in found["differences"]["memory"]
+    }
+    assert memory.keys() == {1, 2}
+    assert memory[1]["weights"] == [2 * (3 * ATTENTION + n * MLP) for n in (3, 4)]
+    assert memory[2]["weights"] == [2 * (4 * ATTENTION + n * MLP) for n in (3, 2)]
+    assert memory[1]["activations"] == [3 * 45 * OUTPUT, 3 * 54 * OUTPUT]
+    assert memory[2]["activations"] == [2 * 35 * OUTPUT, 2 * 34 * OUTPUT]
+    for one in found["differences"]["memory"]:
+        before, after = sides(one)
+        changes = [
+            term["after"]["at_peak_bytes"] - term["before"]["at_peak_bytes"]
+            for term in one["terms"]
+        ]
+        assert after["total_bytes"] - before["total_bytes"] == sum(changes)
+
+
 async def test_moving_it_back_is_the_same_with_the_other_sign(client: httpx.AsyncClient) -> None:
     there = (await comparison_of(client, "before", "after"))["comparisons"][0]
     back = (await comparison_of(client, "after", "before"))["comparisons"][0]

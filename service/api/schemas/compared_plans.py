@@ -96,6 +96,14 @@ class ComparedPlanOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
     tokens_per_second: Annotated[
         float | UnsetType, Meta(description="Tokens of an iteration over its time; if both known.")
     ] = UNSET
+    feasible: Annotated[
+        bool | UnsetType,
+        Meta(description="Whether every rank fits, as POST /v1/memory tells; absent where open."),
+    ] = UNSET
+    least_headroom_bytes: Annotated[
+        int | UnsetType,
+        Meta(description="Of the fullest rank; below 0 where it does not fit. Absent if unknown."),
+    ] = UNSET
     assumptions: list[StatementOut]
     represented: list[StatementOut]
     not_represented: list[StatementOut]
@@ -193,8 +201,12 @@ def compared_plan(plan: ComparedPlan) -> ComparedPlanOut:
         else exact_seconds(cadence.steady.per_microbatch),
         samples_per_second=or_unset(samples),
         tokens_per_second=or_unset(tokens),
+        feasible=UNSET if terms.memory is None else or_unset(terms.memory.feasible),
+        least_headroom_bytes=UNSET
+        if terms.memory is None
+        else or_unset(terms.memory.least_headroom),
         assumptions=statements(_assumptions(plan)),
-        represented=statements(plan.priced.represented),
+        represented=statements(terms.represented),
         not_represented=statements(terms.not_represented),
     )
 
@@ -213,7 +225,7 @@ def comparison_terms(first: ComparedPlan, plan: ComparedPlan, found: Comparison)
         attribution=UNSET if found.attribution is None else attribution_terms(found.attribution),
         differences=differences_terms(found),
         assumptions=_one_sided(_assumptions(first), _assumptions(plan)),
-        represented=_one_sided(first.priced.represented, plan.priced.represented),
+        represented=_one_sided(first.terms.represented, plan.terms.represented),
         not_represented=_one_sided(first.terms.not_represented, plan.terms.not_represented),
     )
 

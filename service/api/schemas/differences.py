@@ -10,10 +10,17 @@ from msgspec import UNSET, Meta, UnsetType
 from service.api.schemas.boundary_transfers import BoundaryOut, boundary_transfers_terms
 from service.api.schemas.cadence import CadenceStage, cadence_terms
 from service.api.schemas.iteration import RankTerms, rank_terms
+from service.api.schemas.memory import MemoryRankVerdict, rank_verdict
 from service.api.schemas.ranges import BytesRanges, bytes_ranges, same_bytes
 from service.core.estimates.comparison import ComparedTerms, Comparison
-from service.core.estimates.differences import LinkDifference, LinkUse, slowest_pair
+from service.core.estimates.differences import (
+    LinkDifference,
+    LinkUse,
+    MemoryDifference,
+    slowest_pair,
+)
 from service.core.memory.live import LiveActivations
+from service.core.memory.terms import RankMemory, Term
 from service.core.plans.plan import ResolvedPlan, ResolvedStage
 from service.core.units import exact_seconds, to_seconds
 from service.formats.documents.fields import or_unset
@@ -25,6 +32,9 @@ __all__ = [
     "LifetimeSide",
     "LinkDifferenceOut",
     "LinkSide",
+    "MemoryDifferenceOut",
+    "MemoryTermDifference",
+    "MemoryTermSide",
     "StageDifferenceOut",
     "StageSide",
     "UpdateDifferenceOut",
@@ -129,6 +139,36 @@ class UpdateDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaul
     after: Annotated[RankTerms | UnsetType, Meta(description="In the other plan.")] = UNSET
 
 
+class MemoryTermSide(msgspec.Struct, kw_only=True, frozen=True):
+    """What one term takes on each device of a rank."""
+
+    at_peak_bytes: Annotated[
+        int, Meta(ge=0, description="At the instant when the rank is fullest.")
+    ]
+    maximum_bytes: Annotated[int, Meta(ge=0, description="The most it takes at any instant.")]
+
+
+class MemoryTermDifference(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A term of memory that differs."""
+
+    term: Annotated[Term, Meta(extra_json_schema={"x-extensible-enum": True})]
+    before: Annotated[
+        MemoryTermSide | UnsetType, Meta(description="In the first plan; absent where unknown.")
+    ] = UNSET
+    after: Annotated[
+        MemoryTermSide | UnsetType, Meta(description="In the other plan; absent where unknown.")
+    ] = UNSET
+
+
+class MemoryDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A pipeline rank whose memory differs."""
+
+    rank: Annotated[int, Meta(ge=0, description="Pipeline rank.")]
+    before: Annotated[MemoryRankVerdict | UnsetType, Meta(description="In the first plan.")] = UNSET
+    after: Annotated[MemoryRankVerdict | UnsetType, Meta(description="In the other plan.")] = UNSET
+    terms: Annotated[list[MemoryTermDifference], Meta(description="Those that differ.")]
+
+
 class LinkSide(msgspec.Struct, kw_only=True, frozen=True):
     """What one plan's transfers occupy of a link."""
 
@@ -178,6 +218,13 @@ class Differences(msgspec.Struct, kw_only=True, frozen=True):
             "step or the exposed gathering of weights differs."
         ),
     ]
+    memory: Annotated[
+        list[MemoryDifferenceOut],
+        Meta(
+            description="Pipeline ranks whose memory differs, and in which terms. Empty too where "
+            "the memory of a plan is not known: `feasible` and `not_represented` say so."
+        ),
+    ]
 
 
 def differences_terms(comparison: Comparison) -> Differences:
@@ -204,6 +251,7 @@ def differences_terms(comparison: Comparison) -> Differences:
             )
             for one in comparison.updates
         ],
+        memory=[_memory(one) for one in comparison.memory],
     )
 
 
@@ -301,4 +349,24 @@ def _lifetime(live: LiveActivations | None) -> LifetimeSide | UnsetType:
         peak_activations=live.peak_activations,
         peak_recomputed_activations=or_unset(live.peak_recomputed),
         peak_bytes=or_unset(live.peak_bytes),
+    )
+
+
+def _memory(found: MemoryDifference) -> MemoryDifferenceOut:
+    def side(rank: RankMemory | None, term: Term) -> MemoryTermSide | UnsetType:
+        for one in () if rank is None else rank.terms:
+            if one.term is term:
+                return MemoryTermSide(at_peak_bytes=one.at_peak, maximum_bytes=one.maximum)
+        return UNSET
+
+    return MemoryDifferenceOut(
+        rank=found.rank,
+        before=UNSET if found.before is None else rank_verdict(found.before),
+        after=UNSET if found.after is None else rank_verdict(found.after),
+        terms=[
+            MemoryTermDifference(
+                term=term, before=side(found.before, term), after=side(found.after, term)
+            )
+            for term in found.terms
+        ],
     )

@@ -28,6 +28,7 @@ __all__ = [
     "MemoryTerms",
     "memory_summary",
     "memory_terms",
+    "rank_verdict",
 ]
 
 Unset = msgspec.UnsetType
@@ -199,8 +200,12 @@ def memory_terms(
 
 def memory_summary(memory: PlanMemory) -> MemorySummary:
     """The wire form of a plan's memory without its terms."""
-    ranks = [MemoryRankVerdict(**_verdict(rank)) for rank in memory.ranks]
-    return MemorySummary(**_plan(memory), ranks=ranks)
+    return MemorySummary(**_plan(memory), ranks=[rank_verdict(rank) for rank in memory.ranks])
+
+
+def rank_verdict(rank: RankMemory) -> MemoryRankVerdict:
+    """The wire form of one rank without its terms."""
+    return MemoryRankVerdict(**_verdict(rank))
 
 
 def _plan(memory: PlanMemory) -> dict[str, Any]:

@@ -11,22 +11,29 @@ from service.core.estimates.differences import (
     CutDifference,
     LifetimeDifference,
     LinkDifference,
+    MemoryDifference,
     StageDifference,
     UpdateDifference,
     cut_differences,
     lifetime_differences,
     link_differences,
+    memory_differences,
     stage_differences,
     update_differences,
 )
-from service.core.estimates.estimate import memory_assumptions, plan_live_activations
+from service.core.estimates.estimate import (
+    memory_assumptions,
+    plan_live_activations,
+    told_memory,
+)
 from service.core.estimates.iteration import (
     Iteration,
     plan_iteration,
     schedule_picoseconds,
     still_left_out,
 )
-from service.core.estimates.simulation import SimulatedPlan
+from service.core.estimates.memory import PlanMemory
+from service.core.estimates.simulation import SimulatedPlan, represented
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.estimates.work import BATCH_WORK_BUDGET, Work, work_of
 from service.core.memory.live import LiveActivations
@@ -47,8 +54,8 @@ __all__ = [
 class ComparedTerms:
     """The terms of one plan that are compared.
 
-    Statements are all that an answer with these terms makes, `assumptions` beside those of the plan
-    and its documents.
+    `memory` is None where the weights of no rank are known. Statements are all that an answer with
+    these terms makes, `assumptions` beside those of the plan and its documents.
     """
 
     simulated: SimulatedPlan
@@ -56,7 +63,9 @@ class ComparedTerms:
     iteration_parts: Iteration
     transfers: tuple[TransferExposure, ...]
     live: tuple[LiveActivations, ...]
+    memory: PlanMemory | None
     assumptions: tuple[Statement, ...]
+    represented: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]
 
     @property
@@ -97,12 +106,15 @@ class Comparison:
     links: tuple[LinkDifference, ...]
     lifetimes: tuple[LifetimeDifference, ...]
     updates: tuple[UpdateDifference, ...]
+    memory: tuple[MemoryDifference, ...]
 
 
 def compared_terms(simulated: SimulatedPlan) -> ComparedTerms:
     """The terms of one plan."""
     cadence = plan_cadence(simulated)
     iteration = plan_iteration(simulated, cadence)
+    memory, says = told_memory(simulated)
+    here = frozenset() if says is None else says.represented_here
     live = plan_live_activations(simulated.resolved, simulated.timeline.program)
     return ComparedTerms(
         simulated=simulated,
@@ -110,10 +122,21 @@ def compared_terms(simulated: SimulatedPlan) -> ComparedTerms:
         iteration_parts=iteration,
         transfers=transfer_exposure(simulated.timeline),
         live=live,
-        assumptions=(*iteration.assumptions, *memory_assumptions(simulated.resolved, live)),
+        memory=memory,
+        assumptions=(
+            *iteration.assumptions,
+            *memory_assumptions(simulated.resolved, live),
+            *(() if says is None else says.assumptions),
+        ),
+        represented=(*represented(simulated), *(() if says is None else says.represented)),
         not_represented=(
-            *still_left_out(iteration, simulated.resolved.not_represented),
+            *(
+                said
+                for said in still_left_out(iteration, simulated.resolved.not_represented)
+                if said.code not in here
+            ),
             *cadence_left_out(simulated, cadence),
+            *(() if says is None else says.not_represented),
         ),
     )
 
@@ -130,6 +153,7 @@ def compare_terms(before: ComparedTerms, after: ComparedTerms) -> Comparison:
         link_differences(before.simulated, after.simulated),
         lifetime_differences(before.live, after.live),
         update_differences(before.iteration_parts, after.iteration_parts),
+        memory_differences(before.memory, after.memory),
     )
 
 

@@ -6,9 +6,11 @@ from fractions import Fraction
 
 from service.core.amounts import Amount, SizeClasses
 from service.core.estimates.iteration import Iteration, RankIteration
+from service.core.estimates.memory import PlanMemory
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure
 from service.core.memory.live import LiveActivations
+from service.core.memory.terms import RankMemory, Term
 from service.core.plans.plan import (
     ActivationChange,
     Boundary,
@@ -24,11 +26,13 @@ __all__ = [
     "LifetimeDifference",
     "LinkDifference",
     "LinkUse",
+    "MemoryDifference",
     "StageDifference",
     "UpdateDifference",
     "cut_differences",
     "lifetime_differences",
     "link_differences",
+    "memory_differences",
     "slowest_pair",
     "stage_differences",
     "update_differences",
@@ -93,6 +97,19 @@ class LinkDifference:
     def longer(self) -> int:
         """By how much it is occupied longer in the second plan, in picoseconds."""
         return sum(sign * use.busy for sign, use in ((-1, self.before), (1, self.after)) if use)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDifference:
+    """A pipeline rank of which some term of memory differs, at its peak or at its own most.
+
+    `terms` are those that differ; `before` and `after` have the others too.
+    """
+
+    rank: int
+    before: RankMemory | None
+    after: RankMemory | None
+    terms: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +212,28 @@ def link_differences(before: SimulatedPlan, after: SimulatedPlan) -> tuple[LinkD
         if one is None or other is None or one.busy != other.busy:
             found.append(LinkDifference(name, one, other))
     return tuple(sorted(found, key=lambda one: -abs(one.longer)))
+
+
+def memory_differences(
+    before: PlanMemory | None, after: PlanMemory | None
+) -> tuple[MemoryDifference, ...]:
+    """The ranks whose memory differs, ascending; none where the memory of a plan is not known."""
+    if before is None or after is None:
+        return ()
+    found = []
+    for number in range(max(len(before.ranks), len(after.ranks))):
+        one = before.ranks[number] if number < len(before.ranks) else None
+        other = after.ranks[number] if number < len(after.ranks) else None
+        sizes = [_term_sizes(rank) for rank in (one, other)]
+        terms = tuple(term for term in Term if sizes[0].get(term) != sizes[1].get(term))
+        capacities = [None if rank is None else rank.capacity for rank in (one, other)]
+        if terms or capacities[0] != capacities[1]:
+            found.append(MemoryDifference(number, one, other, terms))
+    return tuple(found)
+
+
+def _term_sizes(rank: RankMemory | None) -> dict[Term, tuple[int, int]]:
+    return {} if rank is None else {one.term: (one.at_peak, one.maximum) for one in rank.terms}
 
 
 def slowest_pair(boundary: Boundary) -> RankPair | None:

@@ -17,7 +17,7 @@ from service.core.estimates.efficiency import Efficiency, plan_efficiency
 from service.core.estimates.iteration import Iteration, plan_iteration
 from service.core.estimates.iteration_bounds import bounds_beyond_schedule
 from service.core.estimates.memory import PlanMemory, plan_memory
-from service.core.estimates.memory_statements import memory_says
+from service.core.estimates.memory_statements import MemorySays, memory_says
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.memory.live import LiveActivations, live_activations
@@ -41,6 +41,7 @@ __all__ = [
     "memory_assumptions",
     "other_microbatch_counts",
     "plan_live_activations",
+    "told_memory",
 ]
 
 
@@ -135,10 +136,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     effects, counts_left_out = counts
     live = plan_live_activations(resolved, timeline.program)
     update = plan_family(resolved.plan).update
-    memory = says = None
-    if any(weights is not None for weights in resolved.rank_weights):
-        memory = plan_memory(resolved, timeline.program, timeline)
-        says = memory_says(resolved, memory)
+    memory, says = told_memory(simulated)
     return Estimate(
         simulated=simulated,
         iteration_parts=iteration,
@@ -173,6 +171,15 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
             *(() if says is None else says.not_represented),
         ),
     )
+
+
+def told_memory(simulated: SimulatedPlan) -> tuple[PlanMemory | None, MemorySays | None]:
+    """The memory of a plan and what it says of itself; None where no rank's weights are known."""
+    resolved, timeline = simulated.resolved, simulated.timeline
+    if all(weights is None for weights in resolved.rank_weights):
+        return None, None
+    memory = plan_memory(resolved, timeline.program, timeline)
+    return memory, memory_says(resolved, memory)
 
 
 def other_microbatch_counts(simulated: SimulatedPlan) -> OtherCounts:

@@ -15,8 +15,11 @@ from service.core.estimates.comparison import (
 from service.core.estimates.differences import slowest_pair
 from service.core.estimates.simulation import simulate_plan
 from service.core.estimates.work import work_of
+from service.core.memory.terms import Term
+from service.core.models.dtypes import DType
 from service.core.plans.plan import Degrees, GivenStage, Partition, Placement, Plan
 from service.core.plans.resolve import resolve
+from service.core.plans.training import Optimizer, Training
 from tests.core.estimates.compared_plans import compare, four_stages, teaching_plan
 from tests.core.plans.worlds import chain, chain_profile, cluster, profiled_plan
 
@@ -112,6 +115,39 @@ def test_links_are_told_by_how_much_longer_they_are_occupied() -> None:
     assert inside.after is None
     changes = [abs(one.longer) for one in found.links]
     assert changes == sorted(changes, reverse=True)
+
+
+def test_memory_is_told_by_rank_and_term() -> None:
+    """Two bytes a weight and gradient, twelve of Adam's; another order keeps more activations."""
+    stages = [
+        GivenStage(0.001, 0.002, activation_bytes=1_000_000, parameter_count=count)
+        for count in (1_000_000, 2_000_000)
+    ]
+    training = Training(Optimizer.ADAM, weight_dtype=DType.BF16)
+    before = replace(four_stages((3, 3)), stages=tuple(stages), training=training)
+    fewer = replace(stages[1], parameter_count=500_000)
+    found = compare(before, replace(before, stages=(stages[0], fewer)))
+    (changed,) = found.memory
+    assert changed.rank == 1
+    sizes = [
+        {one.term: one.maximum for one in side.terms}
+        for side in (changed.before, changed.after)
+        if side is not None
+    ]
+    weights = [side[Term.WEIGHTS] for side in sizes]
+    assert weights == [4_000_000, 1_000_000]
+    assert {Term.WEIGHTS, Term.GRADIENTS, Term.MASTER_WEIGHTS, Term.OPTIMIZER_MOMENTS} <= set(
+        changed.terms
+    )
+    assert Term.ACTIVATIONS not in changed.terms
+
+    ordered = compare(before, replace(before, schedule=replace(before.schedule, kind="gpipe")))
+    assert [one.rank for one in ordered.memory] == [0, 1]
+    for one in ordered.memory:
+        assert set(one.terms) == {Term.ACTIVATIONS, Term.RESERVE}
+    plain = four_stages((3, 3))
+    assert compare(plain, before).memory == ()
+    assert compare(plain, before).before.memory is None
 
 
 def test_stages_that_only_one_plan_has_stand_alone() -> None:
