@@ -39,26 +39,25 @@ __all__ = ["DocumentName", "DocumentReference", "document_router", "required_nam
 
 AnyRequest = Request[Any, Any, Any]
 
-DocumentName = FromPath[
-    Annotated[
-        str,
-        Meta(
-            pattern=r"^[a-z][a-z0-9-]{0,62}$(?!\n)",
-            description=f"A name: {NAME_RULE}.",
-            examples=["two-dgx-h100"],
-        ),
-    ]
-]
-DocumentReference = FromPath[
-    Annotated[
-        str,
-        Meta(
-            pattern=r"^[a-z][a-z0-9-]{0,62}(@[1-9][0-9]{0,8})?$(?!\n)",
-            description="A name for the newest revision, or name@revision.",
-            examples=["two-dgx-h100@1"],
-        ),
-    ]
-]
+_NAME = r"[a-z][a-z0-9-]{0,62}"
+
+
+def _name_like(example: str) -> Meta:
+    return Meta(
+        pattern=rf"^{_NAME}$(?!\n)", description=f"A name: {NAME_RULE}.", examples=[example]
+    )
+
+
+def _reference_like(example: str) -> Meta:
+    return Meta(
+        pattern=rf"^{_NAME}(@[1-9][0-9]{{0,8}})?$(?!\n)",
+        description="A name for the newest revision, or name@revision.",
+        examples=[f"{example}@1"],
+    )
+
+
+DocumentName = FromPath[Annotated[str, _name_like("two-dgx-h100")]]
+DocumentReference = FromPath[Annotated[str, _reference_like("two-dgx-h100")]]
 
 
 def required_name(text: str) -> str:
@@ -82,6 +81,8 @@ def document_router(
     document_type = DOCUMENT_TYPES[kind].struct
     most_bytes = DOCUMENT_TYPES[kind].most_bytes
     answer = DocumentAnswer[document_type]  # type: ignore[valid-type]
+    named = FromPath[Annotated[str, _name_like(example)]]
+    referenced = FromPath[Annotated[str, _reference_like(example)]]
 
     @put(
         "/{name:str}",
@@ -103,7 +104,7 @@ def document_router(
     async def put_document(
         request: AnyRequest,
         services: InjectedServices,
-        name: DocumentName,
+        name: named,
         data: JSONBody[document_type],  # type: ignore[valid-type]
     ) -> Response[bytes]:
         """Compared with the newest revision only: equal content is that revision, other content
@@ -145,7 +146,9 @@ def document_router(
         responses={200: ResponseSpec(answer, description="The revision with its content")},
     )
     async def get_document(
-        request: AnyRequest, services: InjectedServices, name: DocumentReference
+        request: AnyRequest,
+        services: InjectedServices,
+        name: referenced,
     ) -> Response[bytes]:
         """The newest revision of a name, or the one named; a numbered one also when archived."""
         revision = await documents.get(services, kind, name)
@@ -160,7 +163,7 @@ def document_router(
     async def list_revisions(
         request: AnyRequest,
         services: InjectedServices,
-        name: DocumentName,
+        name: named,
         limit: Limit = DEFAULT_LIMIT,
         cursor: Cursor = None,
     ) -> Response[bytes]:
@@ -178,7 +181,9 @@ def document_router(
         responses={204: ResponseSpec(None, description="Archived")},
     )
     async def archive_document(
-        request: AnyRequest, services: InjectedServices, name: DocumentName
+        request: AnyRequest,
+        services: InjectedServices,
+        name: named,
     ) -> None:
         """Taken out of lists and new references; what pins a revision of it still resolves."""
         permits = required_precondition(request)

@@ -46,7 +46,7 @@ def read_megatron(content: bytes, stated: StatedModel) -> ModelReading:
     """
     options = read_options(content)
     model = _transformer(options, stated)
-    plan = read_plan(options, len(model.blocks), tied=model.tied)
+    plan = read_plan(options, model)
     name = too_large(model)
     if name is not None:
         options.refuse_together(f"{name} would have more than 2^53 - 1 elements")
@@ -194,7 +194,6 @@ def _blocks(options: Options, count: int, mlp: Mlp) -> tuple[Mlp | Experts, ...]
         shared=shared,
         shared_gate=options.flag("moe_shared_expert_gate"),
     )
-    options.leave_out("expert_model_parallel_size", "plans have no expert degree")
     return tuple(experts if mixed else mlp for mixed in _pattern(options, count))
 
 

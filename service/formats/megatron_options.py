@@ -89,7 +89,7 @@ class Options:
         if not self.has(name):
             return default
         value = self._given[name].value
-        if not isinstance(value, str | int | list) or isinstance(value, bool):
+        if not isinstance(value, str | int | float | list) or isinstance(value, bool):
             self.refuse(name, "takes a word")
             return default
         return str(value)

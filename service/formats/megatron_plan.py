@@ -5,8 +5,9 @@ Blocks are laid on stages as Megatron lays them: as many on each, the first and 
 on the last. Stages count chunk by chunk over the ranks.
 """
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+from service.core.models.dimensions import Experts
 from service.core.plans.plan import TiedParameters
 from service.core.profiles.profile import Recompute
 from service.formats.documents.costs import CostsDocument
@@ -20,16 +21,19 @@ from service.formats.documents.plan import (
 from service.formats.documents.recompute import RecomputeDocument
 from service.formats.documents.schedule import ScheduleDocument, ScheduleKind
 from service.formats.megatron_options import Options
+from service.formats.megatron_training import read_training
+from service.formats.transformer_model import Transformer
 
 __all__ = ["read_plan"]
 
 
-def read_plan(options: Options, blocks: int, *, tied: bool) -> PlanDocument | None:
+def read_plan(options: Options, model: Transformer) -> PlanDocument | None:
     """The plan, with empty costs; None where no microbatch size is given.
 
-    Where the head is the embedding again (`tied`), first and last stage each hold a copy. Faults
-    are told to `options`.
+    Where the head is the embedding again, first and last stage each hold a copy. Faults are told
+    to `options`.
     """
+    blocks = len(model.blocks)
     if not options.has("micro_batch_size"):
         return None
     size = options.size("micro_batch_size")
@@ -40,6 +44,8 @@ def read_plan(options: Options, blocks: int, *, tied: bool) -> PlanDocument | No
     chunks = _chunks(options, blocks, pipeline)
     counts = _counts(options, blocks, pipeline, chunks)
     length = options.size("seq_length")
+    has_experts = any(isinstance(block, Experts) for block in model.blocks)
+    expert, expert_tensor = _expert_degrees(options, has_experts, tensor, tensor * context * data)
     return PlanDocument(
         costs=CostsDocument(),
         workload=WorkloadDocument(
@@ -52,14 +58,17 @@ def read_plan(options: Options, blocks: int, *, tied: bool) -> PlanDocument | No
             tensor=tensor,
             context=context,
             data=data,
+            expert=expert,
+            expert_tensor=expert_tensor,
             sequence_parallel=options.flag("sequence_parallel"),
         ),
         partition=PartitionDocument(
             layers_per_stage=counts,
-            tied_parameters=TiedParameters.DUPLICATE if tied and len(counts) > 1 else UNSET,
+            tied_parameters=TiedParameters.DUPLICATE if model.tied and len(counts) > 1 else UNSET,
         ),
         schedule=_schedule(options, pipeline, chunks),
         recompute=_recompute(options),
+        training=read_training(options, model.dtype, context * data),
     )
 
 
@@ -69,6 +78,27 @@ def _degree(options: Options, name: str) -> int:
         options.refuse(name, f"is at most {MAX_STAGES}")
         return 1
     return degree
+
+
+def _expert_degrees(
+    options: Options, has_experts: bool, tensor: int, ranks: int
+) -> tuple[int | UnsetType, int | UnsetType]:
+    """Over how many of the ranks of a stage experts lie, and each of them.
+
+    As the other layers, where the arguments do not say over how many ranks an expert is spread.
+    """
+    if not has_experts:
+        return UNSET, UNSET
+    expert = _degree(options, "expert_model_parallel_size")
+    spread = tensor
+    if options.has("expert_tensor_parallel_size"):
+        spread = _degree(options, "expert_tensor_parallel_size")
+    if ranks % (expert * spread):
+        options.refuse_together(
+            f"{expert} x {spread} ranks for experts (--expert-model-parallel-size x"
+            f" --expert-tensor-parallel-size) do not divide the {ranks} ranks of a stage"
+        )
+    return expert, spread
 
 
 def _data(options: Options, others: int) -> int:

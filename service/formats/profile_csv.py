@@ -109,11 +109,14 @@ class _Row:
 
 
 def looks_like_profile_csv(content: bytes) -> bool:
-    """Whether the first line that is not blank has the columns that a profile needs."""
+    """Whether the first line that is not blank names two columns of a profile that it needs.
+
+    Which of them is missing can then be told.
+    """
     for line in content[:65_536].removeprefix(b"\xef\xbb\xbf").splitlines():
         if line.strip():
             names = {name.strip().strip(b'"') for name in line.split(b",")}
-            return {name.encode() for name in REQUIRED_COLUMNS} <= names
+            return sum(name.encode() in names for name in REQUIRED_COLUMNS) >= 2
     return False
 
 

@@ -133,6 +133,21 @@ def test_every_kind_of_document_has_the_same_verbs(document: dict[str, Any]) -> 
         assert set(document["paths"][f"/v1/{kind}/{{name}}/revisions"]) == {"get"}
 
 
+def test_names_that_are_shown_are_those_of_examples(document: dict[str, Any]) -> None:
+    """Whoever tries a route from the reference finds a document that `scripts/serve` has stored."""
+    stored: dict[str, set[str]] = {}
+    for path in resource_folder("examples").glob("*/*.json"):
+        stored.setdefault(path.parent.name, set()).add(path.stem)
+    assert len(stored) == 4
+    for kind, names in stored.items():
+        for verb, route in (("get", "{name}"), ("get", "{name}/revisions"), ("delete", "{name}")):
+            parameters = document["paths"][f"/v1/{kind}/{route}"][verb]["parameters"]
+            (example,) = next(one for one in parameters if one["name"] == "name")["schema"][
+                "examples"
+            ]
+            assert example.removesuffix("@1") in names
+
+
 def _schemas(node: Any, where: str) -> list[tuple[str, dict[str, Any]]]:
     found = []
     if isinstance(node, dict):

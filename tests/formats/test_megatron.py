@@ -9,9 +9,11 @@ from msgspec import UNSET
 
 from service.core.errors import FaultCode
 from service.core.models.dtypes import DType
+from service.core.plans.gradient_reduction import ReductionOverlap
 from service.core.profiles.profile import Recompute
 from service.formats.documents.model import to_core
 from service.formats.documents.plan import PlanDocument
+from service.formats.documents.training import GradientReductionDocument, TrainingDocument
 from service.formats.megatron import looks_like_megatron, read_megatron
 from service.formats.megatron_options import MAX_OPTIONS
 from service.formats.model_reading import ModelReading, StatedModel
@@ -90,7 +92,6 @@ def test_a_launch_by_hand() -> None:
     assert "padded to 1024" in " ".join(reading.assumptions)
     assert [(item.line, item.detail.split(":")[0]) for item in reading.left_out] == [
         (16, "--max-position-embeddings"),
-        (28, "--expert-model-parallel-size"),
         (38, "--lr"),
         (38, "--data-path"),
     ]
@@ -120,6 +121,12 @@ def test_arguments_as_json_are_the_same_launch() -> None:
         "moe_router_topk": 1,
         "moe_layer_freq": [0, 1, 1, 1, 1, 1],
         "moe_ffn_hidden_size": 96,
+        "expert_model_parallel_size": 2,
+        "expert_tensor_parallel_size": 2,
+        "optimizer": "adam",
+        "sgd_momentum": 0.9,
+        "accumulate_allreduce_grads_in_fp32": True,
+        "ddp_bucket_size": None,
         "tensor_model_parallel_size": 2,
         "pipeline_model_parallel_size": 2,
         "num_layers_per_virtual_pipeline_stage": 1,
@@ -136,6 +143,42 @@ def test_arguments_as_json_are_the_same_launch() -> None:
     reading = read_megatron(content, StatedModel())
     assert reading.model == read().model
     assert reading.plan == read().plan
+
+
+def test_a_launch_says_how_it_trains() -> None:
+    """Beside bf16 weights gradients are in fp32: a bucket of 40 million takes 160 MB. 64 ranks at
+    tensor 8 and pipeline 8 are one replica.
+    """
+    bf16 = GPT3.replace("--fp16", "--bf16")
+    half = plan_of(read_text(GPT3)).training
+    assert isinstance(half, TrainingDocument)
+    assert (half.optimizer, half.gradient_dtype, half.optimizer_sharding) == ("adam", "fp16", UNSET)
+    assert half.gradient_reduction == GradientReductionDocument(overlap=ReductionOverlap.NONE)
+    sharded = plan_of(
+        read_text(f"{bf16} --use-distributed-optimizer --overlap-grad-reduce")
+    ).training
+    assert isinstance(sharded, TrainingDocument)
+    assert (sharded.gradient_dtype, sharded.optimizer_sharding) == ("fp32", "optimizer")
+    assert sharded.gradient_reduction == GradientReductionDocument(
+        overlap=ReductionOverlap.BUCKETS, bucket_bytes=160_000_000
+    )
+    narrow = plan_of(read_text(f"{bf16} --grad-reduce-in-bf16 --optimizer sgd")).training
+    assert isinstance(narrow, TrainingDocument)
+    assert (narrow.gradient_dtype, narrow.optimizer) == ("bf16", "momentum")
+    other = read_text(f"{bf16} --optimizer muon")
+    assert plan_of(other).training is UNSET
+    assert "--optimizer" in " ".join(item.detail for item in other.left_out)
+
+
+def test_experts_lie_as_the_launch_says() -> None:
+    """Over the tensor-parallel ranks like other layers, unless it says over how many."""
+    degrees = plan_of(read()).parallelism
+    assert (degrees.expert, degrees.expert_tensor) == (2, 2)  # type: ignore[union-attr]
+    alone = LAUNCH + b"\ntrain.py --expert-tensor-parallel-size 1\n"
+    assert plan_of(read(alone)).parallelism.expert_tensor == 1  # type: ignore[union-attr]
+    wide = LAUNCH + b"\ntrain.py --expert-tensor-parallel-size 8\n"
+    assert "2 x 8 ranks for experts" in refusal_text(lambda: read(wide))
+    assert plan_of(read_text(GPT3)).parallelism.expert is UNSET  # type: ignore[union-attr]
 
 
 def test_uneven_ends_and_plain_pipelines() -> None:

@@ -91,6 +91,9 @@ def test_it_is_recognised_by_its_header() -> None:
     assert looks_like_profile_csv(rows(header='"layer", "forward_seconds","microbatch_size"'))
     assert not looks_like_profile_csv(rows(header="layer;microbatch_size;forward_seconds"))
     assert not looks_like_profile_csv(b"")
+    without = rows(header="layer,microbatch_size")
+    assert looks_like_profile_csv(without)
+    assert "forward_seconds" in refusal_text(lambda: read(without))
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_read() -> None:

@@ -68,6 +68,7 @@ def assumed_layers(
     if assumed is None:
         raise ValueError("the plan assumes no costs")
     check_lookups(model, sizes, tensors=True)
+    _check_heads(plan, model)
     dtype = _compute_dtype(plan, model, assumed)
     rooflines = _rooflines(assumed, dtype, max(stage_of_layer) + 1, devices, cluster)
     policies = layer_policies(plan, model)
@@ -97,6 +98,20 @@ def assumed_layers(
         (_assumption(model, assumed, dtype, rooflines),),
         _left_out(unsized),
     )
+
+
+def _check_heads(plan: Plan, model: Model) -> None:
+    """Tensor-parallel ranks share whole heads, or not all of them do the same work."""
+    ranks = plan.degrees.tensor
+    for layer in model.layers:
+        attention = None if layer.dimensions is None else layer.dimensions.attention
+        if attention is not None and attention.heads % ranks:
+            detail = (
+                f"{ranks} ranks can't share the {attention.heads} attention heads of layer"
+                f" {layer.name!r} evenly: without a profile tensor divides them"
+            )
+            path = ("parallelism", "tensor")
+            raise InvalidInput([Fault(FaultCode.INDIVISIBLE, path, detail)])
 
 
 def _compute_dtype(plan: Plan, model: Model, assumed: AssumedCosts) -> DType:

@@ -235,3 +235,14 @@ def test_how_many_tensors_are_looked_at_is_bounded(monkeypatch: pytest.MonkeyPat
 def test_any_schedule_can_be_priced(kind: str) -> None:
     found = resolved(plan(schedule=Schedule(kind)))
     assert found.stages[1].forward_picoseconds == MLP_WEIGHTS
+
+
+def test_ranks_share_whole_heads() -> None:
+    """Layers with four heads go on one, two or four ranks."""
+    assert resolved(plan(degrees=Degrees(2, tensor=4)))
+    for tensor in (3, 8):
+        uneven = plan(degrees=Degrees(2, tensor=tensor))
+        assert refusals(lambda asked=uneven: resolved(asked)) == [  # type: ignore[misc]
+            (FaultCode.INDIVISIBLE, ("parallelism", "tensor"))
+        ]
+    assert "the 4 attention heads of layer 'attention'" in refusal_text(lambda: resolved(uneven))
