@@ -10,8 +10,11 @@ from service.api.plan_questions import patched_plan, plan_question
 from service.api.schemas.answers import answer
 from service.api.schemas.memory import MemoryAnswer, MemoryRequest, memory_terms
 from service.app.memory_options import iteration_of, price_options
+from service.app.patching import located
 from service.app.ports import Scope
 from service.app.pricing import Priced, calculate
+from service.core.errors import InvalidInput
+from service.core.estimates.iteration import still_left_out
 from service.core.estimates.memory import plan_memory
 from service.core.estimates.memory_options import MAX_OPTIONS
 from service.core.estimates.memory_statements import memory_says
@@ -57,17 +60,23 @@ async def memory(services: InjectedServices, data: JSONBody[MemoryRequest]) -> R
     def render(priced: Priced) -> bytes:
         simulated = priced.simulated
         timeline = simulated.timeline
-        found = plan_memory(simulated.resolved, timeline.program, timeline)
+        asked = priced.prepared.pinned.question
+        try:
+            found = plan_memory(simulated.resolved, timeline.program, timeline)
+        except InvalidInput as error:
+            raise located(error, asked.plan, asked.patch) from error
+        iteration = iteration_of(simulated)
         options = price_options(priced, found, patched_plan) if data.options else []
-        terms = memory_terms(found, iteration_of(simulated), options)
+        terms = memory_terms(found, iteration.picoseconds, options)
         said = memory_says(priced.resolved, found)
         content = answer(
             MemoryAnswer,
             terms,
             priced,
-            also_assumed=said.assumptions,
+            also_assumed=(*iteration.assumptions, *said.assumptions),
             also_represented=said.represented,
             also_left_out=said.not_represented,
+            left_out=still_left_out(iteration, priced.not_represented),
             represented_here=said.represented_here,
         )
         return msgspec.json.encode(content)

@@ -8,7 +8,7 @@ from service.app.patching import apply_patch
 from service.app.pricing import PlanDecoder, Priced, resolve_prepared
 from service.core.errors import InvalidInput
 from service.core.estimates.cadence import plan_cadence
-from service.core.estimates.iteration import plan_iteration
+from service.core.estimates.iteration import Iteration, plan_iteration
 from service.core.estimates.memory import PlanMemory, plan_memory
 from service.core.estimates.memory_options import MemoryOption, memory_options
 from service.core.estimates.simulation import SimulatedPlan, simulate_plan
@@ -45,9 +45,9 @@ def price_options(priced: Priced, memory: PlanMemory, decode: PlanDecoder) -> li
     return found
 
 
-def iteration_of(simulated: SimulatedPlan) -> Fraction | None:
-    """The predicted time of one iteration, in picoseconds."""
-    return plan_iteration(simulated, plan_cadence(simulated)).picoseconds
+def iteration_of(simulated: SimulatedPlan) -> Iteration:
+    """The predicted iteration."""
+    return plan_iteration(simulated, plan_cadence(simulated))
 
 
 def _priced(
@@ -67,7 +67,7 @@ def _priced(
         memory = plan_memory(simulated.resolved, simulated.timeline.program, simulated.timeline)
     except InvalidInput as refused:
         return PricedOption(option, None, None, _reasons([f.detail for f in refused.faults])), 0
-    return PricedOption(option, memory, iteration_of(simulated), None), work
+    return PricedOption(option, memory, iteration_of(simulated).picoseconds, None), work
 
 
 def _reasons(details: Sequence[str]) -> str:

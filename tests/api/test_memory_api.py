@@ -147,6 +147,9 @@ async def test_48_layers_fit_as_four_stages_and_not_on_one_host(client: httpx.As
     assert rank["blame"]["term"] == "optimizer_moments"
     codes = {said["code"] for said in full["not_represented"]}
     assert codes.isdisjoint({"memory", "training", "parameter_counts"})
+    # iteration_seconds has the step in it, and says what it rests on.
+    assert "optimizer_step" not in codes
+    assert "optimizer_step_bytes" in {said["code"] for said in full["assumptions"]}
 
 
 async def test_every_option_is_priced_or_says_why_not(client: httpx.AsyncClient) -> None:
@@ -246,3 +249,9 @@ async def test_faults_point_into_the_request(client: httpx.AsyncClient) -> None:
         ("/plan/training/weight_dtype", "missing_field"),
         ("/plan/memory/cross_entropy_chunk_tokens", "inconsistent"),
     ]
+    wide = {**INLINE, "memory": {"communicators": 4096, "communicator_bytes": 2**53 - 1}}
+    for path in ("/v1/memory", "/v1/estimates"):
+        answer = await client.post(path, json={"plan": wide})
+        assert answer.status_code == 422, answer.text
+        (fault,) = answer.json()["errors"]
+        assert (fault["pointer"], fault["code"]) == ("/plan/memory", "out_of_range")

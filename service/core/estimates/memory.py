@@ -35,6 +35,12 @@ Int64Array = npt.NDArray[np.int64]
 
 # Integers that JSON carries exactly.
 _MAX_BYTES = 2**53 - 1
+# What the plan's section `memory` may state itself, and what to do where a section is too much.
+_SETTINGS = frozenset({Term.WORKSPACE, Term.COMMUNICATORS, Term.CONTEXT, Term.GRADIENT_BUCKETS})
+_LESS = {
+    "costs": "fewer parameters, smaller activations or fewer microbatches",
+    "memory": "state less for buffers, workspace or context",
+}
 
 _MAKE_GRADIENTS = (
     OpKind.BACKWARD,
@@ -156,6 +162,9 @@ def _rank(
     first, stop = program.rank_offsets[rank : rank + 2].tolist()
     stages = tuple(stage.stage for stage in resolved.stages if rank in stage.ranks)
     standing, unknown = standing_terms(resolved, rank, versions)
+    stated = sum(one.bytes for one in standing if one.term in _SETTINGS)
+    _refuse_too_much(rank, stated, "memory")
+    _refuse_too_much(rank, sum(one.bytes for one in standing), "costs")
     unknown += dict.fromkeys(moving.unknown[stage] for stage in stages if stage in moving.unknown)
     open_activations = any(stage in moving.unknown for stage in stages)
     if moving.recompute_unknown.intersection(stages):
@@ -187,12 +196,7 @@ def _rank(
         if maximum.get(term)
     ]
     terms = _with_reserve(resolved, terms)
-    if sum(term.at_peak for term in terms) > _MAX_BYTES:
-        detail = (
-            f"rank {rank} would hold more than {_MAX_BYTES} bytes: fewer parameters, smaller "
-            "activations or fewer microbatches"
-        )
-        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("costs",), detail)])
+    _refuse_too_much(rank, sum(term.at_peak for term in terms), "costs")
     capacity, settings = resolved.memory_bytes[rank], resolved.plan.memory
     return RankMemory(
         rank=rank,
@@ -209,6 +213,12 @@ def _rank(
             has_unknown=bool(unknown),
         ),
     )
+
+
+def _refuse_too_much(rank: int, size: int, section: str) -> None:
+    if size > _MAX_BYTES:
+        detail = f"rank {rank} would hold more than {_MAX_BYTES} bytes: {_LESS[section]}"
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, (section,), detail)])
 
 
 def _present(

@@ -234,6 +234,11 @@ def test_boundary_buffers_are_two_of_the_largest() -> None:
 def test_more_bytes_than_json_carries_are_refused() -> None:
     huge = replace(STAGE, parameter_count=2**53 - 1)
     assert refusals(lambda: of(plan_of(huge))) == [(FaultCode.OUT_OF_RANGE, ("costs",))]
+    # More than fits into eight bytes, too.
+    buffers = replace(BARE, communicators=4096, communicator_bytes=2**53 - 1)
+    assert refusals(lambda: of(plan_of(STAGE, memory=buffers))) == [
+        (FaultCode.OUT_OF_RANGE, ("memory",))
+    ]
 
 
 @pytest.mark.parametrize(
