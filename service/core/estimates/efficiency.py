@@ -5,7 +5,7 @@ could do meanwhile at their peak (Chowdhery et al., PaLM, 2022, appendix B); har
 what is computed again too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from service.core.estimates.simulation import SimulatedPlan
@@ -78,7 +78,7 @@ def plan_efficiency(simulated: SimulatedPlan, iteration: Fraction | None) -> Eff
     per_device = None
     if tokens is not None and seconds:
         per_device = float(tokens / seconds / devices)
-    return Efficiency(
+    found = Efficiency(
         devices=devices,
         device_seconds=None if seconds is None else float(seconds * devices),
         tokens_per_second_per_device=per_device,
@@ -89,6 +89,10 @@ def plan_efficiency(simulated: SimulatedPlan, iteration: Fraction | None) -> Eff
         assumptions=() if missing else assumed,
         not_represented=(said.utilisation_unknown(missing),) if missing else (),
     )
+    used = None if flops is None else found.utilisation(flops.hardware)
+    if used is not None and used > 1:
+        found = replace(found, assumptions=(*found.assumptions, said.ABOVE_PEAK))
+    return found
 
 
 def _tokens(resolved: ResolvedPlan) -> Fraction | None:

@@ -7,6 +7,7 @@ from service.core.plans.plan import Statement
 from service.core.plans.statements import counted
 
 __all__ = [
+    "ABOVE_PEAK",
     "ASYNCHRONOUS_UPDATES",
     "EQUAL_SHARES",
     "GRADIENT_NORM",
@@ -28,6 +29,11 @@ __all__ = [
 ]
 
 # Assumptions.
+ABOVE_PEAK = Statement(
+    "above_peak",
+    "more operations a second than the devices do at their peak, so it can't be: the times of the "
+    "stages, what their layers are made of, or the peak and its type are not of the same run",
+)
 EQUAL_SHARES = Statement(
     "equal_shares",
     "ranks that share a weight hold an equal part of it, rounded up; weights whose split nobody "

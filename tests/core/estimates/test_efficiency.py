@@ -45,6 +45,13 @@ def test_two_operations_a_parameter_and_token_and_twice_that_back() -> None:
     assert found.not_represented == ()
 
 
+def test_more_than_the_peak_is_told() -> None:
+    """4.8e13 operations on two devices in 9 s are 2.67e12 a second on each."""
+    for peak, told in ((2.7e12, False), (2.6e12, True)):
+        codes = {one.code for one in efficiency(PLAN, peak).assumptions}
+        assert ("above_peak" in codes) is told
+
+
 def test_what_is_computed_again_is_of_the_hardware_alone() -> None:
     again = replace((PLAN.stages or ())[0], recompute_seconds=1.0)
     found = efficiency(replace(PLAN, stages=(again, (PLAN.stages or ())[1])))
