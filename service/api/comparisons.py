@@ -33,7 +33,7 @@ _EXAMPLE = {
         },
         {
             "name": "longer",
-            "plan": "equal-stages-1f1b@1",
+            "plan": "equal-stages-1f1b",
             "patch": {"workload": {"microbatches": 32}},
         },
     ],

@@ -17,10 +17,10 @@ from service.api.schemas.answers import (
 )
 from service.api.schemas.differences import Differences, differences_terms
 from service.app.comparisons import ComparedPlan
-from service.core.estimates.attribution import Attribution, Cause, Method
+from service.core.estimates.attribution import Attribution, AttributionMethod, Cause
 from service.core.estimates.comparison import Comparison
 from service.core.estimates.iteration import throughput
-from service.core.plans.likeness import ContractField, TermOrigin
+from service.core.plans.likeness import ContractField, ContractTermOrigin
 from service.core.plans.plan import Statement
 from service.core.schedules.transfers import TransferMode
 from service.core.units import exact_seconds, to_seconds
@@ -55,7 +55,8 @@ class TermOut(msgspec.Struct, kw_only=True, frozen=True):
     term: ContractField
     value: Annotated[str, Meta(description="As a person reads it.", examples=["32"])]
     origin: Annotated[
-        TermOrigin, Meta(description="Whether it follows from the plan, or the plan states it.")
+        ContractTermOrigin,
+        Meta(description="Whether it follows from the plan, or the plan states it."),
     ]
 
 
@@ -130,7 +131,7 @@ class AttributionOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
     ] = UNSET
     effects: list[EffectOut]
     method: Annotated[
-        Method,
+        AttributionMethod,
         Meta(
             description="one_change_at_a_time: the first plan is simulated again with one thing of "
             "the other plan at a time; transfers do not queue then, and contention is the "

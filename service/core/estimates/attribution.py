@@ -28,7 +28,15 @@ from service.core.schedules.stage_times import TIMES_OF_KIND, StageTimes, operat
 from service.core.schedules.timeline import Timeline, simulate_transfers
 from service.core.schedules.transfers import Transfers
 
-__all__ = ["MAX_ALONE", "Attribution", "Cause", "Method", "attribute", "mixed", "replays_of"]
+__all__ = [
+    "MAX_ALONE",
+    "Attribution",
+    "AttributionMethod",
+    "Cause",
+    "attribute",
+    "mixed",
+    "replays_of",
+]
 
 Int64Array = npt.NDArray[np.int64]
 Key = TypeVar("Key", int, tuple[int, int])
@@ -50,7 +58,7 @@ class Cause(StrEnum):
     INTERACTION = "interaction"
 
 
-class Method(StrEnum):
+class AttributionMethod(StrEnum):
     """How a difference was shared out."""
 
     ONE_CHANGE = "one_change_at_a_time"
@@ -75,7 +83,7 @@ class Attribution:
 
     difference: Fraction
     effects: Mapping[Cause, Fraction]
-    method: Method
+    method: AttributionMethod
     stages: Mapping[int, Fraction]
     edges: Mapping[tuple[int, int], Fraction]
 
@@ -232,7 +240,7 @@ def _one_change(before: SimulatedPlan, after: SimulatedPlan, times: _Times) -> A
     return Attribution(
         difference=times.difference,
         effects=found,
-        method=Method.ONE_CHANGE,
+        method=AttributionMethod.ONE_CHANGE,
         stages=_alone(_exchanged_stages(first, second), times.first),
         edges=_alone(_exchanged_edges(first, second), times.first),
     )
@@ -351,4 +359,4 @@ def _own_splits(before: SimulatedPlan, after: SimulatedPlan, times: _Times) -> A
         Cause.CONTENTION: second.excess.contention - first.excess.contention,
         Cause.INTERACTION: Fraction(0),
     }
-    return Attribution(times.difference, effects, Method.OWN_SPLITS, {}, {})
+    return Attribution(times.difference, effects, AttributionMethod.OWN_SPLITS, {}, {})

@@ -23,8 +23,8 @@ from service.core.plans.training import Training
 __all__ = [
     "ContractField",
     "ContractTerm",
+    "ContractTermOrigin",
     "Likeness",
-    "TermOrigin",
     "agree",
     "contract_terms",
     "likeness",
@@ -54,7 +54,7 @@ class ContractField(StrEnum):
     RANDOM_STATE = "random_state"
 
 
-class TermOrigin(StrEnum):
+class ContractTermOrigin(StrEnum):
     """Where a term of a contract comes from."""
 
     DERIVED = "derived"
@@ -68,7 +68,7 @@ class ContractTerm:
     field: ContractField
     key: Hashable
     text: str
-    origin: TermOrigin
+    origin: ContractTermOrigin
     path: Path
 
 
@@ -129,7 +129,7 @@ def _derived(
     resolved: ResolvedPlan, model: Model | None, precision: str | None
 ) -> Iterator[ContractTerm]:
     def derived(field: ContractField, key: Hashable, text: str, *path: str) -> ContractTerm:
-        return ContractTerm(field, key, text, TermOrigin.DERIVED, path)
+        return ContractTerm(field, key, text, ContractTermOrigin.DERIVED, path)
 
     plan = resolved.plan
     if model is not None:
@@ -175,9 +175,13 @@ def _trained(training: Training | None, model: Model | None) -> Iterator[Contrac
     if own or training.weight_dtype is not None:
         texts = [_dtypes(training, dtype) for dtype in own or [None]]
         text = "; ".join(dict.fromkeys(texts))
-        yield ContractTerm(ContractField.TRAINING_DTYPES, text, text, TermOrigin.STATED, path)
+        yield ContractTerm(
+            ContractField.TRAINING_DTYPES, text, text, ContractTermOrigin.STATED, path
+        )
     name = training.optimizer.value
-    yield ContractTerm(ContractField.OPTIMIZER, name, name, TermOrigin.STATED, (*path, "optimizer"))
+    yield ContractTerm(
+        ContractField.OPTIMIZER, name, name, ContractTermOrigin.STATED, (*path, "optimizer")
+    )
 
 
 def _dtypes(training: Training, own: DType | None) -> str:
@@ -204,7 +208,7 @@ def _stated(resolved: ResolvedPlan) -> Iterator[ContractTerm]:
     ):
         if value is not None:
             path = ("contract", field.value)
-            yield ContractTerm(field, value, str(value), TermOrigin.STATED, path)
+            yield ContractTerm(field, value, str(value), ContractTermOrigin.STATED, path)
 
 
 def _sequence_lengths(resolved: ResolvedPlan) -> tuple[tuple[int, int], ...] | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.core.estimates.attribution import Attribution, Cause, Method, mixed
+from service.core.estimates.attribution import Attribution, AttributionMethod, Cause, mixed
 from service.core.plans.plan import GivenStage, Placement, Plan
 from service.core.plans.training import Optimizer, Training
 from service.core.schedules.transfers import TransferMode
@@ -34,7 +34,7 @@ def in_ms(found: Attribution) -> dict[str, float]:
 
 def test_the_moved_block_gains_by_compute_and_not_by_transfer() -> None:
     found = attributed(teaching_plan(moved=False), teaching_plan(moved=True))
-    assert found.method is Method.ONE_CHANGE
+    assert found.method is AttributionMethod.ONE_CHANGE
     assert found.cause is Cause.COMPUTE
     assert in_ms(found) == {"compute": -51}
     assert set(found.stages) == {1, 2}
@@ -84,7 +84,7 @@ def test_a_slower_receive_is_a_transfer() -> None:
 def test_another_order_alone_is_an_order() -> None:
     before = four_stages((18, 18, 25, 18), hop_ms={1: 1})
     found = attributed(before, replace(before, schedule=replace(before.schedule, kind="gpipe")))
-    assert found.method is Method.ONE_CHANGE
+    assert found.method is AttributionMethod.ONE_CHANGE
     assert found.cause is Cause.ORDER
     assert in_ms(found) == {"order": 7}
 
@@ -136,7 +136,7 @@ def test_a_cause_alone_is_the_plan_with_that_one_thing_of_the_other() -> None:
 def test_a_recomputation_that_goes_away_is_compute() -> None:
     before = four_stages((18, 18, 25, 18), recompute_ms={2: 5})
     found = attributed(before, four_stages((18, 18, 20, 18)))
-    assert found.method is Method.ONE_CHANGE
+    assert found.method is AttributionMethod.ONE_CHANGE
     assert in_ms(found).keys() == {"compute"}
     back = attributed(four_stages((18, 18, 20, 18)), before)
     assert back.effects == {cause: -effect for cause, effect in found.effects.items()}
@@ -153,7 +153,7 @@ def test_a_recomputation_that_goes_away_is_compute() -> None:
 )
 def test_plans_without_common_operations_are_split_each_by_itself(after: Plan) -> None:
     found = attributed(four_stages((18, 18, 25, 18)), after)
-    assert found.method is Method.OWN_SPLITS
+    assert found.method is AttributionMethod.OWN_SPLITS
     assert found.effects[Cause.INTERACTION] == 0
     assert not found.stages
     assert not found.edges

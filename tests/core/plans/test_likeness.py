@@ -10,7 +10,7 @@ from service.core.plans.contract import Contract, LossScaling
 from service.core.plans.likeness import (
     ContractField,
     ContractTerm,
-    TermOrigin,
+    ContractTermOrigin,
     contract_terms,
     likeness,
 )
@@ -52,7 +52,7 @@ def test_the_batch_and_its_sequences_are_derived() -> None:
         "sequence_lengths": "4096 tokens",
         "weight_update": "per_global_batch",
     }
-    assert {term.origin for term in terms.values()} == {TermOrigin.DERIVED}
+    assert {term.origin for term in terms.values()} == {ContractTermOrigin.DERIVED}
 
 
 def test_the_same_batch_made_otherwise_is_unlike_in_its_making_alone() -> None:
@@ -107,7 +107,7 @@ def test_what_only_one_says_is_unlike_and_what_nobody_says_is_unknown() -> None:
         terms_of(given_plan(*STAGES, contract=contract))
         for contract in (Contract(), stated, replace(stated, random_state="seed 1"))
     )
-    assert said[ContractField.LOSS_SCALING].origin is TermOrigin.STATED
+    assert said[ContractField.LOSS_SCALING].origin is ContractTermOrigin.STATED
     assert said[ContractField.LOSS_SCALING].path == ("contract", "loss_scaling")
     found = likeness([silent, said])
     assert found.unlike == (ContractField.LOSS_SCALING, ContractField.RANDOM_STATE)
