@@ -18,7 +18,12 @@ class VersionsOfRank(msgspec.Struct, kw_only=True, frozen=True):
 
     rank: Annotated[int, Meta(ge=0, description="Pipeline rank.")]
     copies: Annotated[
-        int, Meta(ge=1, description="Versions of its weights that are needed at one moment.")
+        int,
+        Meta(
+            ge=1,
+            description="Versions of its weights that are needed at one moment, once the pipeline "
+            "is full.",
+        ),
     ]
     delay_updates: Annotated[
         int,

@@ -172,6 +172,9 @@ def _rank(
         unknown.append(UnknownTerm(Term.RECOMPUTED_ACTIVATIONS, reason))
     makes = np.isin(program.kind[first:stop], _MAKE_GRADIENTS)
     asynchronous = plan_family(resolved.plan).update is not None
+    if asynchronous and program.microbatches < program.ranks - rank:
+        reason = "a pipeline that is never drained has microbatches of the next iteration in flight"
+        unknown.append(UnknownTerm(Term.ACTIVATIONS, reason))
     during: dict[Term, Int64Array] = {}
     for term, series in moving.series.items():
         if not open_activations or term in (Term.LOGITS, Term.RELAYED_TENSORS):

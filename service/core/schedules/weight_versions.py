@@ -30,8 +30,9 @@ class RankVersions:
     """One rank's versions, counted in updates since the start.
 
     `versions` is (microbatches,): the one with which a microbatch's forward and backward run.
-    `copies` is how many different ones are needed at one moment at most, `delay` by how many
-    updates the last microbatch's version is older than the one that its gradient changes.
+    `copies` is how many different ones are needed at one moment at most once the pipeline is full,
+    `delay` by how many updates the last microbatch's version is older than the one that its
+    gradient changes.
     """
 
     rank: int
@@ -74,14 +75,12 @@ def _every_microbatch(program: Program, rank: int) -> RankVersions:
     forward = np.flatnonzero(kind == OpKind.FORWARD)
     versions = np.empty(program.microbatches, dtype=np.int64)
     versions[microbatch[forward]] = made[forward]
-    # Versions never fall in microbatch order, so those in use at a forward are those from the
-    # oldest microbatch that is still in flight (as many as backwards are done) up to its own.
-    newest = versions[microbatch[forward]]
-    oldest = versions[np.minimum(made[forward], microbatch[forward])]
     last = int(program.microbatches - 1)
     return RankVersions(
         rank=rank,
-        copies=int((newest - oldest).max()) + 1,
+        # One for each microbatch in flight. Few microbatches that start on an empty pipeline share
+        # the first version; those of the next iterations, which follow at once, do not.
+        copies=program.ranks - rank,
         delay=last - int(versions[last]),
         versions=versions,
     )

@@ -184,6 +184,12 @@ def test_versions_of_weights_of_an_asynchronous_schedule() -> None:
     assert versions == [3 * 200, 2 * 200, 200, 0]
     # Its optimizer steps between operations, with activations there.
     assert sizes(memory)["step_gradients"] == (400, 400)
+    # As many where an iteration has few microbatches, and no word of what the next one holds.
+    few = of(plan_of(*[STAGE] * 4, kind="pipedream", microbatches=2))
+    versions = [sizes(few, rank).get("weight_versions", (0, 0))[0] for rank in range(4)]
+    assert versions == [3 * 200, 2 * 200, 200, 0]
+    unknown = [[one.term for one in rank.unknown] for rank in few.ranks]
+    assert unknown == [[Term.ACTIVATIONS], [Term.ACTIVATIONS], [], []]
     both = of(plan_of(*[STAGE] * 4, kind="pipedream_2bw"))
     assert [sizes(both, rank)["weight_versions"][0] for rank in range(4)] == [200] * 4
 
