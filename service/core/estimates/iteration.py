@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from service.core.estimates.drained import is_drained
 from service.core.estimates.optimizer_step import OptimizerStep, optimizer_steps
-from service.core.estimates.reduction.parts import held_weights
+from service.core.estimates.reduction.parts import held_bytes
 from service.core.estimates.reduction.planned import (
     PlannedPart,
     PlannedReductions,
@@ -103,7 +103,7 @@ def plan_iteration(simulated: SimulatedPlan, cadence: Cadence) -> Iteration:
     Raises `WorkBudgetExceeded` for reductions in more parts than are followed.
     """
     resolved = simulated.resolved
-    held = held_weights(resolved)
+    held = held_bytes(resolved)
     planned = planned_reductions(resolved, held)
     steps = optimizer_steps(resolved, held) if has_backward(resolved.plan) else None
     assumptions, left_out = _said(simulated, planned, steps)

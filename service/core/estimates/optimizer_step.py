@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.estimates.reduction.parts import HeldWeights, replicas
+from service.core.estimates.reduction.parts import HeldBytes, replicas
 from service.core.plans.gradient_reduction import TimeOrigin, picoseconds_of
 from service.core.plans.payloads import MAX_BYTES
 from service.core.plans.placement import layout
@@ -31,7 +31,7 @@ class OptimizerStep:
 
 
 def optimizer_steps(
-    resolved: ResolvedPlan, held: Sequence[tuple[HeldWeights, ...] | None]
+    resolved: ResolvedPlan, held: Sequence[tuple[HeldBytes, ...] | None]
 ) -> tuple[OptimizerStep, ...] | None:
     """Of each pipeline rank; None where a plan gives no time and the bytes can't be priced.
 
@@ -69,7 +69,7 @@ def optimizer_steps(
 
 
 def _moved(
-    resolved: ResolvedPlan, held: Sequence[tuple[HeldWeights, ...] | None]
+    resolved: ResolvedPlan, held: Sequence[tuple[HeldBytes, ...] | None]
 ) -> list[int | None]:
     """Bytes that the step of each rank reads and writes; None where some stage's are unknown."""
     training = resolved.plan.training

@@ -1,4 +1,4 @@
-"""Which weights one rank of each pipeline rank holds, and with how many others it shares a copy.
+"""Which weights a rank holds, in all and for each stage, and with how many others it shares a copy.
 
 Stages of one pipeline rank share a weight that is in both; stages on different ones each hold a
 copy of it. Where a plan states its costs itself it may say how many parameters a stage has; all of
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from service.core.models.dimensions import Split
 from service.core.models.dtypes import DType
 from service.core.models.graph import Model, ModelWeight
-from service.core.plans.plan import Degrees, GivenStage, Plan
-from service.core.plans.rank_weights import HeldWeights, RankWeights
+from service.core.plans.plan import Degrees, GivenStage, Plan, ResolvedPlan
+from service.core.plans.rank_weights import HeldWeights, PlacedWeights, RankWeights
 from service.core.schedules.shape import Placement
 
-__all__ = ["given_weights", "model_weights"]
+__all__ = ["given_weights", "model_weights", "weights_of_stages"]
 
 
 def given_weights(
@@ -28,14 +28,10 @@ def given_weights(
             found.append(None)
             continue
         of_experts = sum(stages[number].expert_parameter_count or 0 for number in here)
-        dense = sum(count for count in counts if count is not None) - of_experts
-        held = [
-            _held(elements, None, split, plan.degrees)
-            for elements, split in ((dense, None), (of_experts, Split.EXPERT))
-            if elements
-        ]
-        assumed = dense if plan.degrees.tensor > 1 else 0
-        found.append(RankWeights(tuple(held), None, None, assumed))
+        count = sum(count for count in counts if count is not None)
+        held = tuple(one.held for one in _stated(count, of_experts, plan.degrees))
+        assumed = count - of_experts if plan.degrees.tensor > 1 else 0
+        found.append(RankWeights(held, None, None, assumed))
     return tuple(found)
 
 
@@ -43,10 +39,7 @@ def model_weights(
     plan: Plan, model: Model, stage_of_layer: Sequence[int], homes: Placement
 ) -> tuple[RankWeights, ...]:
     """By pipeline rank, of a model that is cut into stages."""
-    of_layer: list[list[ModelWeight]] = [[] for _ in model.layers]
-    for weight in model.weights:
-        for layer in weight.layers:
-            of_layer[layer].append(weight)
+    of_layer = _by_layer(model)
     found = []
     for here in _stages_by_rank(homes, plan.degrees.pipeline):
         layers = [layer for layer, stage in enumerate(stage_of_layer) if stage in here]
@@ -69,6 +62,54 @@ def model_weights(
             )
         )
     return tuple(found)
+
+
+def weights_of_stages(resolved: ResolvedPlan) -> tuple[tuple[PlacedWeights, ...] | None, ...]:
+    """By stage, what a rank of it holds; None where a plan does not state its parameters.
+
+    Stages of the same pipeline ranks hold what they have in common once, on the first of them. A
+    weight of several layers of a stage is placed in the first of these, whose backward is the last.
+    """
+    model, degrees = resolved.model, resolved.plan.degrees
+    if model is None:
+        return tuple(
+            None
+            if (count := stage.parameter_count) is None
+            else tuple(_stated(count, stage.expert_parameter_count or 0, degrees))
+            for stage in resolved.plan.stages or ()
+        )
+    of_layer = _by_layer(model)
+    seen: set[tuple[frozenset[int], ModelWeight]] = set()
+    found = []
+    for stage in resolved.stages:
+        placed = []
+        for place, name in enumerate(stage.layers):
+            for one in of_layer[model.positions[name]]:
+                key = frozenset(stage.ranks), one
+                if key not in seen:
+                    seen.add(key)
+                    held = _held(one.count, one.dtype, one.split, degrees)
+                    placed.append(PlacedWeights(held, one.split is Split.EXPERT, place))
+        found.append(tuple(placed))
+    return tuple(found)
+
+
+def _by_layer(model: Model) -> list[list[ModelWeight]]:
+    of_layer: list[list[ModelWeight]] = [[] for _ in model.layers]
+    for weight in model.weights:
+        for layer in weight.layers:
+            of_layer[layer].append(weight)
+    return of_layer
+
+
+def _stated(count: int, of_experts: int, degrees: Degrees) -> list[PlacedWeights]:
+    """Dense weights and experts of stages that state how many parameters they have."""
+    kinds = (count - of_experts, None), (of_experts, Split.EXPERT)
+    return [
+        PlacedWeights(_held(elements, None, split, degrees), split is Split.EXPERT, None)
+        for elements, split in kinds
+        if elements
+    ]
 
 
 def _stages_by_rank(homes: Placement, ranks: int) -> list[list[int]]:

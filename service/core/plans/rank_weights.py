@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from service.core.models.dtypes import DType
 
-__all__ = ["HeldWeights", "RankWeights"]
+__all__ = ["HeldWeights", "PlacedWeights", "RankWeights"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,18 @@ class HeldWeights:
     dtype: DType | None
     sharing: int
     replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedWeights:
+    """Weights that a rank holds for one of its stages; `layer` is their place in the stage.
+
+    `layer` is None where layers are not known.
+    """
+
+    held: HeldWeights
+    is_expert: bool
+    layer: int | None
 
 
 @dataclass(frozen=True, slots=True)

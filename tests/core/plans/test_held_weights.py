@@ -8,11 +8,13 @@ import pytest
 from service.core.models.dimensions import Split
 from service.core.models.dtypes import DType
 from service.core.models.graph import Buffer, Layer, Model, Parameter, Tensor, build_model
-from service.core.plans.held_weights import given_weights, model_weights
-from service.core.plans.plan import Degrees, GivenStage, Schedule
+from service.core.plans.held_weights import given_weights, model_weights, weights_of_stages
+from service.core.plans.plan import Degrees, GivenStage, Partition, Schedule, TiedParameters
 from service.core.plans.rank_weights import HeldWeights, RankWeights
+from service.core.plans.resolve import resolve
 from service.core.plans.schedule import stage_ranks
-from tests.core.plans.worlds import given_plan
+from service.core.profiles.profile import Measurement, Point, build_profile
+from tests.core.plans.worlds import given_plan, profiled_plan
 
 STAGE = GivenStage(1.0, backward_seconds=2.0)
 BF16, FP32 = DType.BF16, DType.FP32
@@ -110,3 +112,44 @@ def test_what_is_assumed_is_counted_only_where_it_matters(tensor: int) -> None:
     model = chain(Layer("l", "linear", (Parameter("w", 6, BF16),)))
     (found,) = of_model(model, Degrees(1, tensor=tensor), 0)
     assert found.assumed_split == (0 if tensor == 1 else 6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunks", "expected"),
+    [
+        ("1f1b", 1, [[(0, 50)], [(0, 20)], [(0, 20)], [(0, 50)]]),
+        ("interleaved_1f1b", 2, [[(0, 50)], [(0, 20)], [(0, 20)], [(0, 50)]]),
+        ("zb_v", 2, [[(0, 50)], [(0, 20)], [(0, 20)], []]),
+        ("chimera", 1, [[(0, 50)], [(0, 20)], [(0, 20)], []]),
+    ],
+)
+def test_stages_hold_in_sum_what_their_ranks_do(
+    kind: str, chunks: int, expected: list[list[tuple[int, int]]]
+) -> None:
+    """The first and the last stage have one weight, which ranks that run both hold once.
+
+    Interleaved, stages 0 and 3 are on ranks 0 and 1; in a V both are on rank 0, and in two
+    directions both are on ranks 0 and 3.
+    """
+    tied = Parameter("embedding", 50, BF16, tied_group="embedding")
+    model = chain(
+        Layer("l0", "embedding", (tied,)),
+        Layer("l1", "block", (Parameter("w", 20, BF16),)),
+        Layer("l2", "block", (Parameter("w2", 20, BF16),)),
+        Layer("l3", "head", (replace(tied, name="head"),)),
+    )
+    partition = Partition((1, 1, 1, 1), tied_parameters=TiedParameters.DUPLICATE)
+    plan = profiled_plan(partition, degrees=Degrees(4 // chunks))
+    plan = replace(plan, schedule=Schedule(kind, chunks_per_rank=chunks))
+    times = [
+        Measurement(f"l{i}", Point(2), 1.0, backward_input_seconds=1.0, backward_weight_seconds=1.0)
+        for i in range(4)
+    ]
+    resolved = resolve(plan, model=model, profile=build_profile("gpu", None, times))
+    found = weights_of_stages(resolved)
+    told = [[(one.layer, one.held.elements) for one in placed or ()] for placed in found]
+    assert told == expected
+    for rank, weights in enumerate(resolved.rank_weights):
+        here = [stage.stage for stage in resolved.stages if rank in stage.ranks]
+        assert weights is not None
+        assert weights.elements == sum(size for stage in here for _, size in told[stage])

@@ -11,11 +11,13 @@ from enum import StrEnum
 
 from service.core.models.dimensions import Split
 from service.core.models.dtypes import DType
+from service.core.plans.held_weights import weights_of_stages
 from service.core.plans.placement import Layout, layout
 from service.core.plans.plan import ResolvedPlan
+from service.core.plans.rank_weights import PlacedWeights
 from service.core.plans.training import Training
 
-__all__ = ["HeldWeights", "Part", "PartKind", "held_weights", "reduced_parts", "replicas"]
+__all__ = ["HeldBytes", "Part", "PartKind", "held_bytes", "reduced_parts", "replicas"]
 
 
 class PartKind(StrEnum):
@@ -26,13 +28,12 @@ class PartKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldWeights:
+class HeldBytes:
     """The weights of one kind that a rank of a stage holds, and the bytes that belong to them.
 
     `step_bytes` is what the optimizer reads and writes for all of them: gradients, weights, its own
     copy of these and what it keeps of them, each once; None without an optimizer. Layers are those
-    of the stage in execution order; a weight of several is that of the first of them, whose
-    backward is the last.
+    of the stage in execution order.
     """
 
     stage: int
@@ -48,7 +49,7 @@ class HeldWeights:
 class Part:
     """Weights with the groups of ranks that hold the same: each group adds up its gradients."""
 
-    held: HeldWeights
+    held: HeldBytes
     pipeline_ranks: tuple[int, ...]
     groups: tuple[tuple[int, ...], ...]
 
@@ -58,72 +59,42 @@ class Part:
         return len(self.groups[0])
 
 
-def held_weights(resolved: ResolvedPlan) -> tuple[tuple[HeldWeights, ...] | None, ...]:
+def held_bytes(resolved: ResolvedPlan) -> tuple[tuple[HeldBytes, ...] | None, ...]:
     """Of a rank of each stage, by kind; None where its parameters or their types are not known.
 
-    They are not of a model without a single parameter. Ranks that share a weight hold an equal part
-    of it, rounded up; a weight of unknown split is taken to be spread over the tensor-parallel
-    ranks. Stages of one pipeline rank hold what they have in common once, on the first of them.
+    They are not of a model without a single parameter, nor of stages that state a count alone where
+    nothing is said of training.
     """
-    plan = resolved.plan
-    if resolved.model is None:
-        given = plan.stages or ()
-        if plan.training is None:
-            return (None,) * len(resolved.stages)
-        return tuple(
-            None
-            if (count := stage.parameter_count) is None
-            else _held(
-                resolved,
-                number,
-                [
-                    _Weight(Split.TENSOR, count - (stage.expert_parameter_count or 0)),
-                    _Weight(Split.EXPERT, stage.expert_parameter_count or 0),
-                ],
-            )
-            for number, stage in enumerate(given)
-        )
-    if not any(layer.parameters for layer in resolved.model.layers):
+    model = resolved.model
+    known = (
+        resolved.plan.training is not None
+        if model is None
+        else any(layer.parameters for layer in model.layers)
+    )
+    if not known:
         return (None,) * len(resolved.stages)
-    held = []
-    seen: set[tuple[tuple[int, ...], bool, str]] = set()
-    for stage in resolved.stages:
-        weights: list[_Weight] = []
-        for number, name in enumerate(stage.layers):
-            for one in resolved.model.layers[resolved.model.positions[name]].parameters:
-                key = stage.ranks, one.tied_group is None, one.tied_group or one.name
-                if key not in seen:
-                    seen.add(key)
-                    weights.append(_Weight(one.split or Split.TENSOR, one.count, one.dtype, number))
-        held.append(_held(resolved, stage.stage, weights, layers=len(stage.layers)))
-    return tuple(held)
+    return tuple(
+        None if placed is None else _bytes(resolved, stage, placed)
+        for stage, placed in enumerate(weights_of_stages(resolved))
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Weight:
-    """As a model or a plan has it, before it is split; `layer` is its place in the stage."""
-
-    split: Split
-    count: int
-    dtype: DType | None = None
-    layer: int | None = None
-
-
-def _held(
-    resolved: ResolvedPlan, stage: int, weights: Sequence[_Weight], *, layers: int | None = None
-) -> tuple[HeldWeights, ...]:
-    degrees, training = resolved.plan.degrees, resolved.plan.training
+def _bytes(
+    resolved: ResolvedPlan, stage: int, placed: Sequence[PlacedWeights]
+) -> tuple[HeldBytes, ...]:
+    training = resolved.plan.training
+    layers = None if resolved.model is None else len(resolved.stages[stage].layers)
     found = []
     for kind in PartKind:
         of_kind = [
-            (-(-one.count // degrees.sharing(one.split)), one.dtype, one.layer)
-            for one in weights
-            if one.count and (one.split is Split.EXPERT) is (kind is PartKind.EXPERT)
+            (one.held.elements, one.held.dtype, one.layer)
+            for one in placed
+            if one.held.elements and one.is_expert is (kind is PartKind.EXPERT)
         ]
         if not of_kind:
             continue
         found.append(
-            HeldWeights(
+            HeldBytes(
                 stage=stage,
                 kind=kind,
                 elements=sum(elements for elements, _, _ in of_kind),
@@ -173,7 +144,7 @@ def _step_bytes(training: Training, own: DType | None) -> int:
     return training.gradients(own).bytes_per_element + changed + copied + kept
 
 
-def reduced_parts(resolved: ResolvedPlan, held: Sequence[HeldWeights]) -> tuple[Part, ...]:
+def reduced_parts(resolved: ResolvedPlan, held: Sequence[HeldBytes]) -> tuple[Part, ...]:
     """The weights of `held` that several ranks hold, with their groups."""
     ranks = layout(resolved.plan.placement, resolved.plan.degrees)
     parts = []
@@ -185,14 +156,15 @@ def reduced_parts(resolved: ResolvedPlan, held: Sequence[HeldWeights]) -> tuple[
     return tuple(parts)
 
 
-def replicas(resolved: ResolvedPlan, held: HeldWeights) -> int:
+def replicas(resolved: ResolvedPlan, held: HeldBytes) -> int:
     """How many ranks hold the same of these weights."""
     degrees = resolved.plan.degrees
-    of_stage = len(_pipeline_ranks(resolved, held)) * degrees.world_size // degrees.pipeline
-    return of_stage // _apart(resolved, held.kind)
+    dense = held.kind is PartKind.DENSE
+    of_rank = degrees.weight_replicas if dense else degrees.expert_replicas
+    return len(_pipeline_ranks(resolved, held)) * of_rank
 
 
-def _pipeline_ranks(resolved: ResolvedPlan, held: HeldWeights) -> tuple[int, ...]:
+def _pipeline_ranks(resolved: ResolvedPlan, held: HeldBytes) -> tuple[int, ...]:
     return tuple(sorted(set(resolved.stages[held.stage].ranks)))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from service.core.amounts import Amount
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
-from service.core.estimates.reduction.parts import HeldWeights, Part, PartKind, reduced_parts
+from service.core.estimates.reduction.parts import HeldBytes, Part, PartKind, reduced_parts
 from service.core.estimates.reduction.pricing import PricedPart, Step, price_parts
 from service.core.estimates.reduction.timing import Task
 from service.core.plans import iteration_statements as said
@@ -88,7 +88,7 @@ class PlannedReductions:
 
 
 def planned_reductions(
-    resolved: ResolvedPlan, held: Sequence[tuple[HeldWeights, ...] | None]
+    resolved: ResolvedPlan, held: Sequence[tuple[HeldBytes, ...] | None]
 ) -> PlannedReductions:
     """What the ranks of the plan that hold the same weights send one another once an iteration.
 
@@ -196,12 +196,12 @@ def _layers(resolved: ResolvedPlan, part: Part) -> tuple[tuple[int, Amount], ...
     return tuple(zip(sizes, times, strict=True))
 
 
-def _unknown(stage: int) -> HeldWeights:
+def _unknown(stage: int) -> HeldBytes:
     """Dense weights of a stage of which nothing but their ranks matters."""
-    return HeldWeights(stage, PartKind.DENSE, 0, 0, 0, None)
+    return HeldBytes(stage, PartKind.DENSE, 0, 0, 0, None)
 
 
-def _shares(resolved: ResolvedPlan, held: Sequence[HeldWeights]) -> tuple[Statement, ...]:
+def _shares(resolved: ResolvedPlan, held: Sequence[HeldBytes]) -> tuple[Statement, ...]:
     degrees = resolved.plan.degrees
     experts = any(one.kind is PartKind.EXPERT for one in held)
     if degrees.tensor > 1 or (experts and degrees.expert * degrees.expert_tensor > 1):
