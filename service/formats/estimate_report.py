@@ -10,6 +10,8 @@ from rich.table import Table
 from service.core.amounts import Amount, largest, smallest
 from service.core.estimates.estimate import Estimate
 from service.core.estimates.iteration import throughput
+from service.core.estimates.memory import PlanMemory
+from service.core.memory.terms import RankMemory, Relief
 from service.core.plans.plan import Boundary, RankPair, Statement
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.paths import PhysicalPath
@@ -27,7 +29,7 @@ _BYTE_UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 def estimate_report(
     estimate: Estimate, title: str, assumptions: Sequence[Statement], left_out: Sequence[Statement]
 ) -> str:
-    """Stages, ranks, boundaries and the iteration as plain text, `WIDTH` columns wide.
+    """Stages, ranks, boundaries, memory and the iteration as plain text, `WIDTH` columns wide.
 
     Bounds and predictions stand in columns of their own. At most `MAX_ROWS` rows a table.
     """
@@ -40,6 +42,8 @@ def estimate_report(
         console.print(_boundaries(estimate))
         for line in _paths(estimate):
             console.print(line, markup=False)
+    if estimate.memory is not None:
+        console.print(_memory(estimate.memory))
     console.print(_iteration(estimate))
     for heading, statements in (("Assumed", assumptions), ("Not represented", left_out)):
         if statements:
@@ -211,6 +215,54 @@ def _paths(estimate: Estimate) -> list[str]:
     return lines
 
 
+def _memory(memory: PlanMemory) -> Table:
+    table = _table(
+        "\nMemory: each rank at its fullest instant",
+        "rank",
+        "fullest at",
+        "held",
+        "usable",
+        "headroom",
+        "verdict",
+        left=2,
+    )
+    verdicts = table.columns[-1]
+    verdicts.justify, verdicts.no_wrap = "left", False  # words give way, numbers do not
+    for rank in memory.ranks[:MAX_ROWS]:
+        verdict = rank.verdict
+        known = [
+            "unknown" if size is None else _readable_bytes(size)
+            for size in (verdict.usable, verdict.headroom)
+        ]
+        held = _readable_bytes(verdict.total)
+        table.add_row(str(rank.rank), rank.peak.name, held, *known, _fits(rank))
+    return table
+
+
+# What is said of the term to blame.
+_RELIEF = {
+    Relief.HALVED: "half of {} would fit",
+    Relief.REMOVED: "without {} it would fit",
+    Relief.NOT_ALONE: "{} take most, and are not all",
+}
+
+
+def _fits(rank: RankMemory) -> str:
+    """Whether it does, the term to blame, and what nobody says the size of."""
+    verdict = rank.verdict
+    unknown = ", ".join(dict.fromkeys(_words(one.term) for one in rank.unknown))
+    if verdict.blame is not None:
+        blame = _RELIEF[verdict.blame.relief].format(_words(verdict.blame.term))
+        return f"does not fit: {blame}"
+    if verdict.feasible:
+        return "fits"
+    return f"open: {unknown} unknown" if unknown else "open: no device memory is known"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
 def _iteration(estimate: Estimate) -> Table:
     bubble, cadence = estimate.bubble, estimate.cadence
     table = _table("\nIteration", "", "", "", left=3)
@@ -282,7 +334,7 @@ def _rate(amount: float) -> str:
 def _readable_bytes(amount: float) -> str:
     """Bytes in a decimal unit that fits."""
     for unit, size in _BYTE_UNITS:
-        if amount >= size:
+        if abs(amount) >= size:
             return f"{amount / size:.4g} {unit}"
     return f"{amount:.4g} B"
 

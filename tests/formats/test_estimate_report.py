@@ -1,11 +1,17 @@
 """The tables of an estimate: what stands in them is what the estimate says."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from service.core.estimates.estimate import estimate_plan
 from service.core.estimates.simulation import simulate_plan
+from service.core.models.dtypes import DType
+from service.core.plans.memory_settings import MemorySettings
 from service.core.plans.plan import Degrees, Dimension, GivenStage, Placement
 from service.core.plans.resolve import resolve
+from service.core.plans.training import Optimizer, Training
 from service.core.topology.cluster import Cluster, Link, LinkKind, Vertex, VertexKind
 from service.formats.estimate_report import estimate_report
 from tests.core.plans.worlds import cluster, given_plan
@@ -61,3 +67,54 @@ def test_a_prediction_that_is_unknown_is_told_as_unknown(monkeypatch: pytest.Mon
     assert any(line.startswith("lower bound: busiest_device") for line in lines)
     (rate,) = [line for line in lines if line.startswith("samples per second")]
     assert "unknown" in rate
+
+
+HELD = GivenStage(
+    1.0,
+    backward_seconds=2.0,
+    activation_bytes=1_000_000_000,
+    boundary_bytes=0,
+    parameter_count=500_000_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("device_bytes", "activation_bytes", "row"),
+    [
+        # 16 bytes a parameter; two microbatches on the first rank, none at the step with 4 more.
+        (16_000_000_000, 10**9, "0|0F1|10 GB|16 GB|6 GB|fits"),
+        (
+            9_000_000_000,
+            10**9,
+            "0|0F1|10 GB|9 GB|-1 GB|does not fit: half of optimizer moments would fit",
+        ),
+        (16_000_000_000, None, "0|optimizer_step|10 GB|16 GB|6 GB|open: activations unknown"),
+        (None, 10**9, "0|0F1|10 GB|unknown|unknown|open: no device memory is known"),
+    ],
+)
+def test_a_rank_fits_or_has_a_term_to_blame_or_is_open(
+    device_bytes: int | None, activation_bytes: int | None, row: str
+) -> None:
+    stage = replace(HELD, activation_bytes=activation_bytes)
+    settings = MemorySettings(
+        device_memory_bytes=device_bytes,
+        reserve_fraction=0,
+        usable_fraction=1,
+        context_bytes=0,
+        communicators=0,
+        workspace_bytes=0,
+    )
+    plan = replace(
+        given_plan(stage, replace(stage, boundary_bytes=None)),
+        training=Training(Optimizer.ADAM, weight_dtype=DType.BF16),
+        memory=settings,
+    )
+    estimate = estimate_plan(simulate_plan(resolve(plan)))
+    lines = estimate_report(estimate, "a plan", (), ()).splitlines()
+    title = lines.index("Memory: each rank at its fullest instant")
+    assert re.sub(" {2,}", "|", lines[title + 2]) == row
+
+
+def test_a_plan_that_says_nothing_of_its_weights_has_no_table_of_memory() -> None:
+    estimate = estimate_plan(simulate_plan(resolve(given_plan(STAGE, STAGE))))
+    assert "Memory" not in "\n".join(estimate_report(estimate, "a plan", (), ()).splitlines())
