@@ -48,7 +48,8 @@ PROFILE = {
             "tensor_parallel": 8,
             "recompute": recompute,
             "forward_seconds": 0.003 * size,
-            "backward_seconds": 0.006 * size,
+            "backward_input_seconds": 0.003 * size,
+            "backward_weight_seconds": 0.003 * size,
             **({} if recompute == "none" else {"recompute_seconds": 0.003 * size}),
         }
         for size in (1, 2)
@@ -184,12 +185,50 @@ async def test_every_option_is_priced_or_says_why_not(client: httpx.AsyncClient)
     assert moved["iteration_seconds"] > full["iteration_seconds"]
     for kind, why in (
         ("fewer_in_flight", "1f1b sets"),
-        ("other_schedule", "v_half"),
         ("more_sharding", "no two ranks"),
     ):
         (option,) = options(full, kind)
         assert why in option["not_priced"]
         assert option.keys() == {"option", "detail", "not_priced"}
+    # Two stages a rank keep less, and each rank as many layers.
+    half, third = options(full, "other_schedule")
+    assert half["patch"] == {
+        "schedule": {"kind": "v_half", "chunks_per_rank": 2},
+        "partition": {"layers_per_stage": [6] * 8},
+    }
+    assert third["patch"]["schedule"]["kind"] == "v_min"
+    assert full["least_headroom_bytes"] < half["headroom_bytes"] < third["headroom_bytes"]
+    asked = await memory(client, "four-stages", patch={**small, **third["patch"]}, options=False)
+    assert third["headroom_bytes"] == asked["least_headroom_bytes"]
+    assert third["iteration_seconds"] == asked["iteration_seconds"]
+
+
+async def test_options_of_a_partition_by_names(client: httpx.AsyncClient) -> None:
+    """13 and 11 layers: the last of the first stage moves on, and both halve their stages."""
+    await store(client)
+    names = [f"block.{number}" for number in range(48)]
+    by_names = {
+        "memory": {"device_memory_bytes": 60_000_000_000},
+        "partition": {
+            "layers_per_stage": None,
+            "stages": [names[:13], names[13:24], names[24:36], names[36:]],
+        },
+    }
+    full = await memory(client, "four-stages", patch=by_names)
+    (moved,) = options(full, "moved_layer")
+    assert moved["patch"]["partition"]["stages"] == [
+        names[:12],
+        names[12:24],
+        names[24:36],
+        names[36:],
+    ]
+    assert moved["headroom_bytes"] > full["least_headroom_bytes"]
+    half, _ = options(full, "other_schedule")
+    sizes = [len(stage) for stage in half["patch"]["partition"]["stages"]]
+    assert sizes == [7, 6, 6, 6, 6, 6, 5, 6]
+    laid = half["patch"]["partition"]["stages"]
+    assert [name for stage in laid for name in stage] == names
+    assert half["headroom_bytes"] > full["least_headroom_bytes"]
 
 
 async def test_orders_alone_decide_whether_a_plan_fits(client: httpx.AsyncClient) -> None:

@@ -63,7 +63,7 @@ def memory_options(resolved: ResolvedPlan, memory: PlanMemory) -> list[MemoryOpt
         _smaller_microbatch(resolved),
         _fewer_in_flight(resolved.plan),
         *_recompute(resolved.plan),
-        _other_schedule(resolved),
+        *_other_schedules(resolved),
         _moved_layer(resolved, worst, memory),
         *_more_sharding(resolved),
     ]
@@ -130,16 +130,54 @@ def _recompute(plan: Plan) -> Iterator[MemoryOption]:
         yield MemoryOption(kind, detail, {"recompute": patch})
 
 
-def _other_schedule(resolved: ResolvedPlan) -> MemoryOption:
-    """1f1b, which keeps the fewest of those with one stage a rank and whole backwards."""
+def _other_schedules(resolved: ResolvedPlan) -> Iterator[MemoryOption]:
+    """1f1b, which keeps the fewest of those with one stage a rank; for it those that keep fewer."""
+    if resolved.plan.schedule.kind == "1f1b":
+        yield from _in_a_v(resolved)
+    else:
+        yield _one_f_one_b(resolved)
+
+
+def _in_a_v(resolved: ResolvedPlan) -> Iterator[MemoryOption]:
+    """Two stages a rank, there and back: each rank keeps as many layers as it has.
+
+    Halves of what the rank has, the larger one on the way there.
+    """
+    kind, what = OptionKind.OTHER_SCHEDULE, "v_half or v_min, which keep fewer activations"
+    plan = resolved.plan
+    if plan.stages is not None:
+        why = "stages that state their own costs have no layers to lay on two stages a rank"
+        yield _refused(kind, what, why)
+        return
+    if len(resolved.stages) == 1:
+        yield _refused(kind, what, "with one rank in the pipeline no schedule keeps fewer")
+        return
+    layers = [len(stage.layers) for stage in resolved.stages]
+    if min(layers) < 2:
+        stage = layers.index(min(layers))
+        yield _refused(kind, what, f"stage {stage} has one layer, and two stages need two")
+        return
+    counts = [count - count // 2 for count in layers] + [count // 2 for count in reversed(layers)]
+    partition = _as_given(plan.partition, counts)
+    if _by_names(plan.partition):
+        names = [name for stage in resolved.stages for name in stage.layers]
+        ends = list(accumulate(counts))
+        partition = {
+            "stages": [names[end - count : end] for end, count in zip(ends, counts, strict=True)]
+        }
+    for name, share in (("v_half", "half"), ("v_min", "a third")):
+        detail = f"{name} instead of 1f1b: two stages a rank in a V, and about {share} in flight"
+        patch = {
+            "schedule": {"kind": name, "chunks_per_rank": 2},
+            "partition": partition,
+        }
+        yield MemoryOption(kind, detail, patch)
+
+
+def _one_f_one_b(resolved: ResolvedPlan) -> MemoryOption:
+    """The same work by the schedule that keeps the fewest of whole backwards."""
     kind, what = OptionKind.OTHER_SCHEDULE, "a schedule that keeps fewer activations"
     plan, schedule = resolved.plan, resolved.plan.schedule
-    if schedule.kind == "1f1b":
-        why = (
-            "1f1b keeps the fewest of the schedules with one stage a rank; v_half and v_min keep "
-            "fewer, with two stages a rank that have to be priced"
-        )
-        return _refused(kind, what, why)
     if schedule.order is not None:
         return _refused(kind, what, "the order is written out: write out another")
     # What belongs to the other kind alone goes with it.
@@ -168,9 +206,7 @@ def _moved_layer(resolved: ResolvedPlan, worst: RankMemory, memory: PlanMemory) 
     plan = resolved.plan
     if plan.stages is not None:
         return _refused(kind, what, "stages that state their own costs have no layers to move")
-    counts = _counts(resolved)
-    if counts is None:
-        return _refused(kind, what, _BY_NAMES)
+    counts = [len(one.layers) for one in resolved.stages]
     stage = max(worst.stages, key=lambda number: counts[number])
     if counts[stage] < 2:
         return _refused(kind, what, f"stage {stage} on rank {worst.rank} has one layer")
@@ -182,6 +218,8 @@ def _moved_layer(resolved: ResolvedPlan, worst: RankMemory, memory: PlanMemory) 
     if not rooms:
         return _refused(kind, what, f"no stage on another rank is next to stage {stage}")
     other = max(rooms, key=lambda number: rooms[number])
+    if _by_names(plan.partition):
+        return _moved_by_name(resolved, stage, other)
     moved = list(counts)
     moved[stage] -= 1
     moved[other] += 1
@@ -189,12 +227,25 @@ def _moved_layer(resolved: ResolvedPlan, worst: RankMemory, memory: PlanMemory) 
     return MemoryOption(kind, detail, {"partition": _as_given(plan.partition, moved)})
 
 
+def _moved_by_name(resolved: ResolvedPlan, stage: int, other: int) -> MemoryOption:
+    """The layer that runs last on the stage, or first where it goes to the stage before."""
+    names = [list(one.layers) for one in resolved.stages]
+    place = -1 if other > stage else 0
+    layer = names[stage].pop(place)
+    names[other].insert(0 if other > stage else len(names[other]), layer)
+    detail = f"layer {layer!r} from stage {stage} to stage {other}"
+    return MemoryOption(OptionKind.MOVED_LAYER, detail, {"partition": {"stages": names}})
+
+
 def _counts(resolved: ResolvedPlan) -> list[int] | None:
     """Layers of each stage; None where the partition lists them by name."""
-    partition = resolved.plan.partition
-    if partition is None or partition.stages is not None:
+    if resolved.plan.partition is None or _by_names(resolved.plan.partition):
         return None
     return [len(stage.layers) for stage in resolved.stages]
+
+
+def _by_names(partition: Partition | None) -> bool:
+    return partition is not None and partition.stages is not None
 
 
 def _as_given(partition: Partition | None, counts: list[int]) -> dict[str, Any]:
