@@ -130,7 +130,9 @@ async def test_what_differs_under_one_workload_alone_is_told_of_it(
     assert [one["workloads"] for one in answer["unlike"]] == [["short"], ["short"]]
     methods = [one["comparisons"][0]["attribution"]["method"] for one in answer["workloads"]]
     assert methods == ["difference_of_own_splits", "one_change_at_a_time"]
-    assert "attribution" not in answer["mix"]["comparisons"][0]
+    (mean,) = answer["mix"]["comparisons"]
+    assert "attribution" not in mean
+    assert [said["code"] for said in mean["not_represented"]] == ["attribution"]
 
 
 async def test_faults_point_to_the_workload_that_speaks_of_them(

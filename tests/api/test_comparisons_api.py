@@ -105,7 +105,23 @@ async def test_what_is_unlike_is_refused_by_name_and_told_first_when_allowed(
     assert answer["unlike"][2]["values"][0] == {"plan": "a"}
     assert "random_state" in answer["unknown_terms"]
     assert "loss_scaling" not in answer["unknown_terms"]
-    assert answer["comparisons"][0]["attribution"]["method"] == "difference_of_own_splits"
+    own_splits = answer["comparisons"][0]
+    assert own_splits["attribution"]["method"] == "difference_of_own_splits"
+    assert own_splits["not_represented"]["between"] == []
+
+    # Where the pipeline is never drained there is nothing to split, and the answer says so.
+    never = {"schedule": {"kind": "pipedream"}}
+    answer = await compare(
+        client,
+        {"plan": BEFORE, "patch": never},
+        {"plan": BEFORE, "patch": {**never, "workload": {"microbatches": 32}}},
+        allow_unlike=["global_batch_size", "global_batch_construction"],
+    )
+    (found,) = answer["comparisons"]
+    assert "attribution" not in found
+    (said,) = found["not_represented"]["between"]
+    assert said["code"] == "attribution"
+    assert "never drained" in said["detail"]
 
 
 async def test_profiled_plans_on_other_devices(client: httpx.AsyncClient) -> None:

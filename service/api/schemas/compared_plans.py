@@ -29,6 +29,7 @@ from service.formats.documents.fields import or_unset
 __all__ = [
     "AttributionOut",
     "ComparedPlanOut",
+    "ComparisonLeftOut",
     "ComparisonOut",
     "EffectOut",
     "OneSidedStatements",
@@ -150,6 +151,15 @@ class OneSidedStatements(msgspec.Struct, kw_only=True, frozen=True):
     after: Annotated[list[StatementOut], Meta(description="Only of the other plan.")]
 
 
+class ComparisonLeftOut(OneSidedStatements, kw_only=True, frozen=True):
+    """What only one of the two plans leaves out, and what the comparison itself does."""
+
+    between: Annotated[
+        list[StatementOut],
+        Meta(description="Of the comparison: why there is no attribution. Empty where there is."),
+    ]
+
+
 class ComparisonOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A plan against the first one."""
 
@@ -167,12 +177,15 @@ class ComparisonOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     ] = UNSET
     attribution: Annotated[
         AttributionOut | UnsetType,
-        Meta(description="Absent where the difference can't be shared out."),
+        Meta(
+            description="Absent where the difference can't be shared out; between of "
+            "not_represented says why."
+        ),
     ] = UNSET
     differences: Differences
     assumptions: OneSidedStatements
     represented: OneSidedStatements
-    not_represented: OneSidedStatements
+    not_represented: ComparisonLeftOut
 
 
 def compared_plan(plan: ComparedPlan) -> ComparedPlanOut:
@@ -227,7 +240,11 @@ def comparison_terms(first: ComparedPlan, plan: ComparedPlan, found: Comparison)
         differences=differences_terms(found),
         assumptions=_one_sided(_assumptions(first), _assumptions(plan)),
         represented=_one_sided(first.terms.represented, plan.terms.represented),
-        not_represented=_one_sided(first.terms.not_represented, plan.terms.not_represented),
+        not_represented=ComparisonLeftOut(
+            before=_only(first.terms.not_represented, plan.terms.not_represented),
+            after=_only(plan.terms.not_represented, first.terms.not_represented),
+            between=statements(found.not_represented),
+        ),
     )
 
 
@@ -255,9 +272,13 @@ def attribution_terms(found: Attribution) -> AttributionOut:
 
 def _one_sided(before: Sequence[Statement], after: Sequence[Statement]) -> OneSidedStatements:
     return OneSidedStatements(
-        before=statements([one for one in before if one not in after]),
-        after=statements([one for one in after if one not in before]),
+        before=_only(before, after),
+        after=_only(after, before),
     )
+
+
+def _only(here: Sequence[Statement], there: Sequence[Statement]) -> list[StatementOut]:
+    return statements([one for one in here if one not in there])
 
 
 def summary_of(

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from service.api.schemas.answers import StatementOut, statements
 from service.api.schemas.compared_plans import (
     AttributionOut,
     ComparedPlanOut,
@@ -19,6 +20,7 @@ from service.api.schemas.compared_plans import (
 from service.api.schemas.requests import Patch, PlanGiven
 from service.api.schemas.workloads import WorkloadCase, WorkloadMixOut, mix_terms
 from service.app.comparisons import Compared, ComparedCase, ComparedMix
+from service.core.estimates.attribution import NOT_MIXED
 from service.core.estimates.version import MODEL_VERSION
 from service.core.plans.likeness import ContractField
 from service.formats.documents.fields import ElementName, or_unset
@@ -141,6 +143,10 @@ class MixedComparison(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
             "where they were made in different ways."
         ),
     ] = UNSET
+    not_represented: Annotated[
+        list[StatementOut],
+        Meta(description="Why there is no attribution; empty where there is one."),
+    ]
 
 
 class ComparedMixOut(msgspec.Struct, kw_only=True, frozen=True):
@@ -267,6 +273,7 @@ def _mix(mix: ComparedMix, cases: Sequence[ComparedCase]) -> ComparedMixOut:
                 ),
                 **change_terms(first[1].mean_iteration, found.mean_iteration),
                 attribution=UNSET if attribution is None else attribution_terms(attribution),
+                not_represented=statements((NOT_MIXED,) if attribution is None else ()),
             )
             for (name, found), attribution in zip(later, mix.attributions, strict=True)
         ],

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from service.core.errors import InvalidInput
 from service.core.estimates.drained import is_drained
 from service.core.estimates.simulation import SimulatedPlan
+from service.core.plans.plan import Statement
 from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.build import with_edges
 from service.core.schedules.cadence import measure_cadence
@@ -30,16 +31,24 @@ from service.core.schedules.transfers import Transfers
 
 __all__ = [
     "MAX_ALONE",
+    "NOT_MIXED",
     "Attribution",
     "AttributionMethod",
     "Cause",
     "attribute",
+    "laid_out",
     "mixed",
     "replays_of",
 ]
 
 Int64Array = npt.NDArray[np.int64]
 Key = TypeVar("Key", int, tuple[int, int])
+
+NOT_MIXED = Statement(
+    "attribution",
+    "what causes the difference of the means: under some workload there is no attribution, or they "
+    "were made in different ways",
+)
 
 # Stages, and transfers between stages, that are each exchanged alone: those that differ most.
 MAX_ALONE = 32
@@ -218,7 +227,7 @@ def _one_change(before: SimulatedPlan, after: SimulatedPlan, times: _Times) -> A
     """
     first, second = _own_run(before), _own_run(after)
     one, other = first.program, second.program
-    if _laid_out(one) != _laid_out(other):
+    if laid_out(one) != laid_out(other):
         return None
     orders = before.resolved.plan.schedule.order, after.resolved.plan.schedule.order
     one = with_edges(one, one.stage_edges, _either(one, other), orders[0])
@@ -246,7 +255,7 @@ def _one_change(before: SimulatedPlan, after: SimulatedPlan, times: _Times) -> A
     )
 
 
-def _laid_out(program: Program) -> tuple[object, ...]:
+def laid_out(program: Program) -> tuple[object, ...]:
     """What two programs must share to run with each other's times."""
     return program.stages, program.microbatches, program.stage_ranks.tolist()
 

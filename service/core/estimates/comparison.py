@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
-from service.core.estimates.attribution import Attribution, attribute, replays_of
+from service.core.estimates.attribution import Attribution, attribute, laid_out, replays_of
 from service.core.estimates.cadence import cadence_left_out, plan_cadence
 from service.core.estimates.differences import (
     CutDifference,
@@ -21,6 +21,7 @@ from service.core.estimates.differences import (
     stage_differences,
     update_differences,
 )
+from service.core.estimates.drained import is_drained
 from service.core.estimates.estimate import (
     memory_assumptions,
     plan_live_activations,
@@ -96,7 +97,10 @@ class ComparedTerms:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """What differs between two plans; `attribution` is None where nothing can be shared out."""
+    """What differs between two plans.
+
+    `attribution` is None where nothing can be shared out; `not_represented` says why then.
+    """
 
     before: ComparedTerms
     after: ComparedTerms
@@ -107,6 +111,7 @@ class Comparison:
     lifetimes: tuple[LifetimeDifference, ...]
     updates: tuple[UpdateDifference, ...]
     memory: tuple[MemoryDifference, ...]
+    not_represented: tuple[Statement, ...]
 
 
 def compared_terms(simulated: SimulatedPlan) -> ComparedTerms:
@@ -144,16 +149,18 @@ def compared_terms(simulated: SimulatedPlan) -> ComparedTerms:
 def compare_terms(before: ComparedTerms, after: ComparedTerms) -> Comparison:
     """Set a plan against the one before it."""
     one, other = before.simulated.resolved, after.simulated.resolved
+    attribution = _attribution(before, after)
     return Comparison(
         before,
         after,
-        _attribution(before, after),
+        attribution,
         stage_differences(one, other),
         cut_differences(before.simulated, after.simulated, (before.transfers, after.transfers)),
         link_differences(before.simulated, after.simulated),
         lifetime_differences(before.live, after.live),
         update_differences(before.iteration_parts, after.iteration_parts),
         memory_differences(before.memory, after.memory),
+        (_no_attribution(before, after),) if attribution is None else (),
     )
 
 
@@ -165,6 +172,24 @@ def _attribution(before: ComparedTerms, after: ComparedTerms) -> Attribution | N
     if found is None or (before.update is None and after.update is None):
         return found
     return found.of_iterations(after.iteration - before.iteration)
+
+
+def _no_attribution(before: ComparedTerms, after: ComparedTerms) -> Statement:
+    """Why no cause is told."""
+    drained = all(is_drained(terms.simulated) for terms in (before, after))
+    one, other = (terms.simulated.timeline.program for terms in (before, after))
+    if before.iteration is None or after.iteration is None:
+        why = "one of the iterations is not known"
+    elif not drained and laid_out(one) != laid_out(other):
+        why = (
+            "a pipeline is never drained, and only plans with the same stages, ranks and number of "
+            "microbatches can exchange their operations then"
+        )
+    elif not drained:
+        why = "a pipeline is never drained, and no steady pace was found with times of the other"
+    else:
+        why = "the times of one plan are too long to be counted exactly in the other"
+    return Statement("attribution", f"what causes the difference: {why}")
 
 
 def check_comparison(cases: Sequence[Sequence[Plan]], budget: int = BATCH_WORK_BUDGET) -> int:

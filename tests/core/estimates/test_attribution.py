@@ -28,6 +28,15 @@ def attributed(before: Plan, after: Plan) -> Attribution:
     return found
 
 
+def attribution_left_out(before: Plan, after: Plan) -> str:
+    """Why there is none."""
+    comparison = compare(before, after)
+    assert comparison.attribution is None
+    (said,) = comparison.not_represented
+    assert said.code == "attribution"
+    return said.detail
+
+
 def in_ms(found: Attribution) -> dict[str, float]:
     return {cause.value: float(effect / MS) for cause, effect in found.effects.items() if effect}
 
@@ -175,7 +184,15 @@ def test_of_a_pipeline_that_is_never_drained_the_pace_is_explained() -> None:
     assert drained.cause is Cause.ORDER
     assert in_ms(drained).keys() == {"order"}
     longer = four_stages((18, 18, 25, 18), kind="pipedream", microbatches=32)
-    assert compare(before, longer).attribution is None
+    assert attribution_left_out(before, longer).endswith("can exchange their operations then")
+    assert compare(before, after).not_represented == ()
+
+
+def test_an_iteration_that_is_unknown_has_no_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline that is never drained, whose pace is not searched for."""
+    monkeypatch.setattr("service.core.schedules.cadence.MOST_PERIODIC_OPERATIONS", 1)
+    plan = four_stages((18, 18, 25, 18), kind="pipedream")
+    assert attribution_left_out(plan, plan).endswith("one of the iterations is not known")
 
 
 def test_queues_on_links_are_contention_and_the_rest_is_told_without_them() -> None:
