@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from service.app.document_kinds import MAX_LARGE_DOCUMENT_BYTES
+
 JSON = {"Content-Type": "application/json"}
 KINDS = ("topologies", "models", "profiles", "plans")
 CountRows = Callable[[], Awaitable[dict[str, int]]]
@@ -188,7 +190,7 @@ async def test_a_bad_plan_is_refused_and_leaves_nothing(
     [
         (b"{}", {"Content-Type": "text/plain"}, 415, "unsupported-media-type"),
         (b"{}", {}, 415, "unsupported-media-type"),
-        (b" " * (2**20 + 1), JSON, 413, "payload-too-large"),
+        (b" " * (MAX_LARGE_DOCUMENT_BYTES + 1), JSON, 413, "payload-too-large"),
         (b"[" * 2**20, JSON, 400, "malformed-body"),
         (b'"' + b'\\"' * (2**19 - 1), JSON, 400, "malformed-body"),
         (b'{"a": NaN}', JSON, 400, "malformed-body"),

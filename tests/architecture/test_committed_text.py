@@ -115,3 +115,12 @@ def test_lock_files_with_addresses_are_not_committed() -> None:
         unpinned = [r for r in requirements if "==" not in r or "--hash=sha256:" not in r]
         assert requirements, pins
         assert not unpinned, pins
+
+
+def test_decisions_are_numbered_one_by_one() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [int(page.name.partition("-")[0]) for page in pages]
+    assert numbers == list(range(1, len(pages) + 1))
+    for number, page in zip(numbers, pages, strict=True):
+        title = page.read_text(encoding="utf-8").partition("\n")[0]
+        assert title.startswith(f"# {number}. "), page.name

@@ -47,7 +47,7 @@ NO_REPLICAS = Statement(
 REDUCTION_LINKS = Statement(
     "reduction_links",
     "all groups of a stage reduce at once; stages whose reductions share links share them fairly, "
-    "those of the same ranks follow one another; reductions, gathers of weights and transfers "
+    "those of the same groups follow one another; reductions, gathers of weights and transfers "
     "between stages do not slow each other",
 )
 STEP_AT_MEMORY_BANDWIDTH = Statement(

@@ -30,8 +30,8 @@ __all__ = [
 RECOMPUTE_IGNORED = Statement("recompute_ignored", "without a backward nothing is computed again")
 ACTIVATION_BUFFERS = Statement(
     "activation_buffers",
-    "beside live activations: buffers of values received early or not yet sent, and the working "
-    "memory inside an operation",
+    "in the bytes of live activations: buffers of values received early or not yet sent, and the "
+    "working memory inside an operation, for which the memory of a rank has terms of its own",
 )
 LOGITS_CONTAINED = Statement(
     "logits_contained",
