@@ -11,7 +11,6 @@ from service.app.flows import FlowInquiry
 from service.app.ports import DocumentKind, Revision
 from service.app.services import Services
 from service.app.weights import LOOK_UNITS, Preparation, Seen, Weight
-from service.core.errors import InvalidInput
 from service.core.topology.cluster import Cluster
 from service.core.topology.expand import expand
 from service.core.topology.flows.demands import CollectiveKind
@@ -75,10 +74,10 @@ def test_what_is_known_to_be_too_much_for_paths_weighs_as_cuts_do() -> None:
     assert every.units < some.units
 
 
-def test_a_question_at_fault_is_refused_when_it_is_weighed() -> None:
-    with pytest.raises(InvalidInput) as refused:
-        topology_work.flows(SMALL, all_to_all("host9/gpu*"))
-    assert refused.value.faults[0].path == ("collective", "devices", 0)
+def test_a_question_at_fault_weighs_a_look_and_is_refused_by_its_answer() -> None:
+    """So that all of its faults are told together."""
+    at_fault = topology_work.flows(SMALL, all_to_all("host9/gpu*"))
+    assert at_fault.units < topology_work.flows(SMALL, all_to_all("host0/gpu*")).units
 
 
 def test_an_unknown_source_of_paths_has_a_weight() -> None:

@@ -111,7 +111,7 @@ FINDINGS = [
         status=413,
         method="PUT",
         url="/v1/models/long",
-        json={"layers": [{"name": "a" * 100, "kind": "attention"}] * 20_000, "tensors": []},
+        json={"layers": [{"name": "a" * 1000, "kind": "attention"}] * 20_000, "tensors": []},
     ),
 ]
 

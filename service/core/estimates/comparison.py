@@ -160,8 +160,15 @@ def compare_terms(before: ComparedTerms, after: ComparedTerms) -> Comparison:
         lifetime_differences(before.live, after.live),
         update_differences(before.iteration_parts, after.iteration_parts),
         memory_differences(before.memory, after.memory),
-        (_no_attribution(before, after),) if attribution is None else (),
+        (_MOVING, *(() if attribution else (_no_attribution(before, after),))),
     )
+
+
+_MOVING = Statement(
+    "moving",
+    "what it takes to go from the one plan to the other: saving, moving, rebuilding and reloading "
+    "its state",
+)
 
 
 def _attribution(before: ComparedTerms, after: ComparedTerms) -> Attribution | None:
