@@ -45,6 +45,12 @@ def flow_assumptions(
     if found.prediction is not None:
         if found.prediction.method is PredictionMethod.RING:
             detail = "a ring over the devices in the order given, each on its pinned path"
+            if found.prediction.rings > 1:
+                detail = (
+                    f"{found.prediction.rings} rings, one for each NIC by which the pinned paths "
+                    "leave a host, each for an equal share of the bytes: devices in the order "
+                    "given, host by host, turned within hosts so that each ring has its own NIC"
+                )
         elif found.prediction.method is PredictionMethod.REDUCTION_TREES:
             detail = (
                 "a tree for each device's share: within hosts to the device at the owner's place, "

@@ -158,9 +158,10 @@ class PredictionOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tru
     method: Annotated[
         PredictionMethod,
         Meta(
-            description="all_at_once: rates are max-min fair; ring: over the devices in order, all "
-            "steps at max-min fair rates; reduction_trees: a share of the message for each device, "
-            "added up and copied by switches."
+            description="all_at_once: rates are max-min fair; ring: over the devices in order, one "
+            "ring, or one for each NIC of a host (see `assumptions`), all steps at once; "
+            "reduction_trees: a share of the message for each device, added up and copied by "
+            "switches."
         ),
     ]
     flows: Annotated[

@@ -22,6 +22,7 @@ __all__ = [
     "reduction_begins",
     "reduction_partly_unknown",
     "reduction_paths",
+    "reduction_rings",
     "reduction_unknown",
     "sharded_each_microbatch",
     "step_unknown",
@@ -130,6 +131,16 @@ def reduction_paths(hops: int, without_effective: int, without_latency: int) -> 
         f"of {counted(hops, 'hop', 'hops')} between ranks that reduce gradients, "
         f"{without_effective} have links of unknown effective bandwidth, whose nominal one stands "
         f"in, and {without_latency} links of unknown latency, whose floor does",
+    )
+
+
+def reduction_rings(most: int) -> Statement:
+    """Assumption: ranks of a host leave it by several NICs."""
+    return Statement(
+        "reduction_rings",
+        f"groups with several ranks on each host have up to {most} rings, one for each NIC by "
+        "which the pinned paths of their ranks leave a host, each for an equal share of the bytes; "
+        "the order is turned within hosts, so that each ring has its own NIC",
     )
 
 

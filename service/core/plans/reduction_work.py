@@ -7,14 +7,15 @@ from service.core.plans.schedule import has_backward, plan_family
 __all__ = ["MAX_UNASKED_PATHS", "has_replicas", "is_priced", "reduction_paths"]
 
 # Of a plan that says nothing of training: what it asks for is answered as before, however large.
-MAX_UNASKED_PATHS = 1_024
+MAX_UNASKED_PATHS = 3_072
 
 # To bound the collectives of a stage is as much as finding so many paths, and more in a large
 # cluster: one more for so many ranks.
 _STAGE_PATHS, _RANKS_OF_A_PATH = 4, 64
 
-# A device of a tree has a way to its parent and back, in each of two trees.
-_TREE_PATHS = 4
+# A device of a ring has a way to the next one, and where there is a ring for each NIC one to the
+# next host and one within its own. One of a tree has a way to its parent and back in each of two.
+_RING_PATHS, _TREE_PATHS = 3, 4
 
 
 def has_replicas(plan: Plan) -> bool:
@@ -42,7 +43,7 @@ def _paths(plan: Plan) -> int:
     if plan.stages is not None:
         stages = max(stages, len(plan.stages))
     reduction = None if plan.training is None else plan.training.gradient_reduction
-    hops = 1
+    hops = _RING_PATHS
     if reduction is not None and reduction.algorithm is ReductionAlgorithm.TREE:
         hops = _TREE_PATHS
     of_experts = any(stage.expert_parameter_count for stage in plan.stages or ())

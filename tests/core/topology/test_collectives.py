@@ -22,7 +22,7 @@ def traffic(
     groups: list[list[str]], algorithm: Algorithm, joined: list[tuple[str, str, float]]
 ) -> CollectiveTraffic:
     made = cluster_of({name for group in groups for name in group}, joined)
-    found = collective_traffic(path_finder(made), groups, algorithm, HOSTS)
+    found = collective_traffic(path_finder(made), groups, algorithm, made.vertices)
     assert isinstance(found, CollectiveTraffic)
     return found
 
@@ -71,7 +71,7 @@ def test_a_group_of_one_sends_nothing() -> None:
 def test_devices_without_a_path_are_named() -> None:
     made = cluster_of(["h0/gpu0", "h1/gpu0"], [("h0/gpu0", "a", 1.0), ("h1/gpu0", "b", 1.0)])
     group = ["h0/gpu0", "h1/gpu0"]
-    found = collective_traffic(path_finder(made), [group], Algorithm.ALL_REDUCE_TREE, HOSTS)
+    found = collective_traffic(path_finder(made), [group], Algorithm.ALL_REDUCE_TREE, made.vertices)
     assert found == NoPath("h1/gpu0", "h0/gpu0")
 
 
@@ -121,11 +121,11 @@ def test_a_tree_waits_for_its_deepest_chain_there_and_back() -> None:
         for ends, link in made.links.items()
     }
     finder = path_finder(type(made)(made.vertices, slow))
-    found = collective_traffic(finder, [devices], Algorithm.ALL_REDUCE_TREE, HOSTS)
+    found = collective_traffic(finder, [devices], Algorithm.ALL_REDUCE_TREE, made.vertices)
     assert isinstance(found, CollectiveTraffic)
     # A chain of three: two hops of two links up and as many down.
     assert found.latency_seconds == 8.0
-    around = collective_traffic(finder, [devices], Algorithm.ALL_REDUCE_RING, HOSTS)
+    around = collective_traffic(finder, [devices], Algorithm.ALL_REDUCE_RING, made.vertices)
     assert isinstance(around, CollectiveTraffic)
     assert around.latency_seconds == 4 * 2.0
 

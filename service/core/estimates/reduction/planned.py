@@ -162,6 +162,7 @@ def planned_reductions(
         (
             said.reduction_algorithm(algorithm, gathers=gathers, chosen=chosen),
             said.reduction_begins(reduction.overlap),
+            *_rings(priced),
             said.REDUCTION_LINKS,
             *_shares(resolved, told),
             *_paths(priced),
@@ -207,6 +208,11 @@ def _shares(resolved: ResolvedPlan, held: Sequence[HeldBytes]) -> tuple[Statemen
     if degrees.tensor > 1 or (experts and degrees.expert * degrees.expert_tensor > 1):
         return (said.EQUAL_SHARES,)
     return ()
+
+
+def _rings(priced: Sequence[PricedPart]) -> tuple[Statement, ...]:
+    most = max((one.traffic.rings for one in priced), default=0)
+    return (said.reduction_rings(most),) if most > 1 else ()
 
 
 def _paths(priced: Sequence[PricedPart]) -> tuple[Statement, ...]:

@@ -92,13 +92,14 @@ def price_parts(
     """
     finder, study = path_finder(cluster), flow_study(cluster)
     budget = SearchBudget(MAX_LINKS_SEARCHED)
-    hosts = {name: vertex.host for name, vertex in cluster.vertices.items()}
     known: dict[tuple[tuple[int, ...], ...], CollectiveTraffic] = {}
     priced = []
     for part in parts:
         groups = [_devices(resolved, group) for group in part.groups]
         if part.groups not in known:
-            found = collective_traffic(finder, groups, _ALGORITHMS[algorithm], hosts, budget)
+            found = collective_traffic(
+                finder, groups, _ALGORITHMS[algorithm], cluster.vertices, budget
+            )
             if isinstance(found, NoPath):
                 return found
             known[part.groups] = found

@@ -1,8 +1,9 @@
 """How long transfers are expected to take: over pinned paths, at effective rates, fairly shared.
 
 All-gathers, reduce-scatters and all-reduces are expected to run as rings in the order of their
-devices, the algorithm that libraries use for large messages without help of the network. What the
-network adds up is expected to go over trees, see `service.core.topology.flows.reduction_trees`.
+devices, the algorithm that libraries use for large messages without help of the network, one for
+each NIC of a host where that is quicker. What the network adds up is expected to go over trees, see
+`service.core.topology.flows.reduction_trees`.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,12 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from service.core.topology.collectives import (
+    Algorithm,
+    CollectiveTraffic,
+    NoPath,
+    collective_traffic,
+)
 from service.core.topology.flows.demands import (
     CollectiveKind,
     Demand,
@@ -37,7 +44,7 @@ class PredictionMethod(StrEnum):
     """What is expected to run."""
 
     ALL_AT_ONCE = "all_at_once"  # each message from the common start
-    RING = "ring"  # each device to the next, in the order in which they are given
+    RING = "ring"  # each device to the next, in one order or in one for each NIC
     REDUCTION_TREES = "reduction_trees"  # switches add up and copy a share for each device
 
 
@@ -45,9 +52,9 @@ class PredictionMethod(StrEnum):
 class FlowPrediction:
     """When each message of `messages` (F,) is complete, in seconds from the start.
 
-    `transfer_seconds` (F,) is what the bytes take and `latency_seconds` (F,) what is added to it;
-    in a ring there is a message for each device, all of what it sends to the next. Trees have no
-    messages and one end, and `loads` are theirs; without it loads are those of the messages.
+    `transfer_seconds` (F,) is what the bytes take and `latency_seconds` (F,) what is added to it.
+    Rings and trees have no messages and one end, and `loads` are theirs; without it loads are those
+    of the messages. `rings` is how many there are.
     """
 
     method: PredictionMethod
@@ -55,6 +62,7 @@ class FlowPrediction:
     transfer_seconds: Float64Array
     latency_seconds: Float64Array
     loads: tuple[Load, ...] | None = None
+    rings: int = 0
 
     @property
     def ends(self) -> Float64Array:
@@ -80,7 +88,7 @@ def predict(
     if isinstance(demand, Gathering):
         if demand.kind is CollectiveKind.ALL_REDUCE and in_network_reduction:
             return _trees(study, demand)
-        return _ring(study, demand)
+        return _rings(study, demand)
     raise TypeError(type(demand))
 
 
@@ -99,15 +107,40 @@ def _times(unit: FlowPrediction, factor: Fraction) -> FlowPrediction:
     return FlowPrediction(unit.method, messages, seconds, unit.latency_seconds)
 
 
-def _ring(study: FlowStudy, gathering: Gathering) -> FlowPrediction | None:
-    devices = gathering.vertices.tolist()
-    turns = 2 if gathering.kind is CollectiveKind.ALL_REDUCE else 1
-    steps = turns * (len(devices) - 1)
-    share = gathering.message_bytes * steps / len(devices)
-    messages = Messages.of((*pair, share) for pair in pairwise([*devices, devices[0]]))
+def _rings(study: FlowStudy, gathering: Gathering) -> FlowPrediction | None:
+    """All steps of all rings at once: the fullest capacity decides."""
+    network = study.network
+    is_reduce = gathering.kind is CollectiveKind.ALL_REDUCE
+    algorithm = Algorithm.ALL_REDUCE_RING if is_reduce else Algorithm.SCATTER_RING
+    devices = gathering.vertices
+    key = "rings", algorithm, devices.tobytes()
+    traffic = study.keep(key, lambda: _ring_traffic(study, devices.tolist(), algorithm))
+    if traffic is None:
+        return None
+    whole = gathering.message_bytes
+    number = {network.resource_name(one): one for one in range(len(network.capacity))}
+    return FlowPrediction(
+        PredictionMethod.RING,
+        Messages.of([]),
+        np.array([float(whole * traffic.least_seconds_per_byte)]),
+        np.array([traffic.latency_seconds]),
+        tuple(
+            Load(number[name], 1, float(whole * share)) for name, share in traffic.share_of.items()
+        ),
+        traffic.rings,
+    )
+
+
+def _ring_traffic(
+    study: FlowStudy, devices: list[int], algorithm: Algorithm
+) -> CollectiveTraffic | None:
+    network = study.network
+    messages = Messages.of((*pair, 1) for pair in pairwise([*devices, devices[0]]))
     if not paths_are_found(study, messages):
         return None
-    return _all_at_once(study, messages, PredictionMethod.RING, steps)
+    names = [network.names[device] for device in devices]
+    found = collective_traffic(study.finder, [names], algorithm, network.cluster.vertices)
+    return None if isinstance(found, NoPath) else found
 
 
 def _trees(study: FlowStudy, gathering: Gathering) -> FlowPrediction | None:
@@ -131,13 +164,8 @@ def _trees(study: FlowStudy, gathering: Gathering) -> FlowPrediction | None:
     )
 
 
-def _all_at_once(
-    study: FlowStudy,
-    messages: Messages,
-    method: PredictionMethod = PredictionMethod.ALL_AT_ONCE,
-    steps: int = 1,
-) -> FlowPrediction | None:
-    """All messages from the start on; each step of a ring waits for the slowest latency."""
+def _all_at_once(study: FlowStudy, messages: Messages) -> FlowPrediction | None:
+    """All messages from the start on."""
     network = study.network
     routes = pinned_routes(network, study.finder, messages)
     if routes.lost:
@@ -147,6 +175,4 @@ def _all_at_once(
     if ends is None:
         return None
     latencies = np.array([path.latency_seconds for path in routes.paths])
-    if method is PredictionMethod.RING:
-        latencies = np.full(len(latencies), steps * float(latencies.max(initial=0.0)))
-    return FlowPrediction(method, messages, ends, latencies)
+    return FlowPrediction(PredictionMethod.ALL_AT_ONCE, messages, ends, latencies)

@@ -54,13 +54,13 @@ def uses_of(found: FlowFindings, routing: FlowRouting) -> Uses | None:
     if predicted is None:
         return None
     if predicted.loads is not None:
-        return _uses(found, UseBasis.REDUCTION_TREES, predicted.loads, predicted.seconds)
+        is_ring = predicted.method is PredictionMethod.RING
+        basis = UseBasis.RING if is_ring else UseBasis.REDUCTION_TREES
+        return _uses(found, basis, predicted.loads, predicted.seconds)
     network, study = found.study.network, found.study
-    is_ring = predicted.method is PredictionMethod.RING
     carried = pinned_loads(network, pinned_routes(network, study.finder, predicted.messages))
     loads = tuple(Load(resource, 1, float(total)) for resource, total in carried.items())
-    basis = UseBasis.RING if is_ring else UseBasis.PINNED_PATHS
-    return _uses(found, basis, loads, predicted.seconds)
+    return _uses(found, UseBasis.PINNED_PATHS, loads, predicted.seconds)
 
 
 def _uses(found: FlowFindings, basis: UseBasis, loads: tuple[Load, ...], seconds: float) -> Uses:

@@ -89,8 +89,7 @@ def test_no_prediction_is_quicker_than_the_bound(seed: int) -> None:
     groups = [devices[i : i + size] for i in range(0, len(devices) - size + 1, size)][:4]
     if not groups:
         return
-    hosts = {name: vertex.host for name, vertex in made.vertices.items()}
     for algorithm, kind in KINDS.items():
-        found = collective_traffic(path_finder(made), groups, algorithm, hosts)
+        found = collective_traffic(path_finder(made), groups, algorithm, made.vertices)
         if isinstance(found, CollectiveTraffic):
             assert least(made, groups, kind) <= found.least_seconds_per_byte
