@@ -152,13 +152,13 @@ async def test_a_body_that_is_given_up_or_comes_too_slowly_is_held_no_longer(
 async def test_one_body_is_read_however_small_the_share(database_url: str, tmp_path: Path) -> None:
     async with started(limited(database_url, tmp_path, BODY_MIB_PER_CALLER=1)) as (_, http):
         lines = b"n1 -- x -- forward_compute_time=1, backward_compute_time=2, activation_size=4, "
-        graph = lines + b"parameter_size=8\n" + b" " * (2 * MEBIBYTE)
+        graph = lines + b"parameter_size=8\n" + (b" " * 1023 + b"\n") * 2048
         answer = await http.post(
             "/v1/profiles/mine/imports",
             files={"file": ("graph.txt", graph)},
             data={"microbatch_size": "1"},
         )
-        assert answer.status_code == 201
+        assert answer.status_code == 201, answer.text
         await held(http, 0)
 
 
