@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from service.core.schedules.signatures import writable
+from service.core.signatures import writable
 
 __all__ = ["TOO_LARGE", "improve_height", "improve_ratio", "value_policy"]
 

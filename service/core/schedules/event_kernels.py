@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from service.core.schedules.signatures import read_only, writable
+from service.core.signatures import read_only, writable
 
 __all__ = ["latest_ends_with_links", "link_intervals", "run_events"]
 

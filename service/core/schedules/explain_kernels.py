@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from service.core.schedules.signatures import at, read_only, writable
+from service.core.signatures import at, read_only, writable
 
 __all__ = ["add_up_path", "add_waits", "follow_back", "least_of_groups"]
 

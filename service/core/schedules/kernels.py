@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
-from service.core.schedules.signatures import at, read_only, writable
+from service.core.signatures import at, read_only, writable
 
 __all__ = ["last_ends", "least_slack", "longest_ways", "simulate_rows"]
 

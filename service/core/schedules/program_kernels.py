@@ -8,7 +8,7 @@ import numpy.typing as npt
 from numba import njit, types
 
 from service.core.schedules.program import OpKind
-from service.core.schedules.signatures import at, read_only, writable
+from service.core.signatures import at, read_only, writable
 
 __all__ = ["place_operations", "sort_needs", "topological_order"]
 

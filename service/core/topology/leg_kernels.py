@@ -4,36 +4,29 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from service.core.signatures import read_only, writable
+
 __all__ = ["lay_leg"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
-
-
-def _read(dtype: types.Type) -> types.Array:
-    return types.Array(dtype, 1, "C", readonly=True)
-
-
-def _write(dtype: types.Type) -> types.Array:
-    return types.Array(dtype, 1, "C")
-
 
 _TRIPLE = types.UniTuple(types.int64, 3)  # type: ignore[no-untyped-call]
 
 
 @njit(
     _TRIPLE(
-        _read(types.int64),
-        _read(types.int64),
-        _read(types.int32),
-        _read(types.int64),
-        _read(types.int32),
+        read_only(types.int64, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
         types.int64,
         types.int64,
-        _write(types.int32),
-        _write(types.int32),
-        _write(types.int64),
-        _write(types.int32),
+        writable(types.int32, 1),
+        writable(types.int32, 1),
+        writable(types.int64, 1),
+        writable(types.int32, 1),
     ),
     nogil=True,
     cache=True,

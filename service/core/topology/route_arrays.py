@@ -52,6 +52,13 @@ class Arcs:
     bandwidth: Float64Array
 
     @property
+    def of_search(
+        self,
+    ) -> tuple[Int64Array, Int64Array, Int64Array, Int32Array, Int32Array, Int64Array]:
+        """What the loops of a search begin with, in their order."""
+        return self.first, self.fabric, self.inner, self.far, self.far_host, self.distance
+
+    @property
     def outside(self) -> Int64Array:
         """How many links of each vertex lead outside hosts."""
         return self.inner - self.first[:-1]

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, types
 
+from service.core.signatures import read_only, writable
+
 __all__ = ["FAR", "NO_RAIL", "mark_ways", "settle", "weigh_ways"]
 
 Int64Array = npt.NDArray[np.int64]
@@ -27,24 +29,14 @@ NO_RAIL = -1
 _ON_WAY = 1
 _WIDE = 2
 
-
-def _read(dtype: types.Type) -> types.Array:
-    return types.Array(dtype, 1, "C", readonly=True)
-
-
-def _write(dtype: types.Type) -> types.Array:
-    return types.Array(dtype, 1, "C")
-
-
-_OFFSETS = (_read(types.int64),) * 3  # first, fabric, inner
-_FAR = (_read(types.int32),) * 2  # the far ends and their hosts
-_DISTANCES = _read(types.int64)
-_WIDTHS = _read(types.float64)
+_OFFSETS = (read_only(types.int64, 1),) * 3  # first, fabric, inner
+# Of links as `Arcs.of_search` has them: offsets, the far ends and their hosts, distances.
+_ARCS = (*_OFFSETS, *(read_only(types.int32, 1),) * 2, read_only(types.int64, 1))
 _PAIR = types.UniTuple(types.int64, 2)  # type: ignore[no-untyped-call]
 _TRIPLE = types.UniTuple(types.int64, 3)  # type: ignore[no-untyped-call]
 
 
-@njit(types.int64(_read(types.int32), *(types.int64,) * 3), nogil=True, cache=True)
+@njit(types.int64(read_only(types.int32, 1), *(types.int64,) * 3), nogil=True, cache=True)
 def _first_of(far_host: Int32Array, low: int, high: int, host: int) -> int:
     """The first place from `low` before `high` that is not below a host."""
     while low < high:
@@ -57,7 +49,13 @@ def _first_of(far_host: Int32Array, low: int, high: int, host: int) -> int:
 
 
 @njit(
-    types.void(*_OFFSETS, _read(types.int32), _read(types.int64), types.int64, _write(types.int64)),
+    types.void(
+        *_OFFSETS,
+        read_only(types.int32, 1),
+        read_only(types.int64, 1),
+        types.int64,
+        writable(types.int64, 1),
+    ),
     nogil=True,
     cache=True,
 )
@@ -89,16 +87,14 @@ def _seen(
 
 @njit(
     _PAIR(
-        *_OFFSETS,
-        *_FAR,
-        _DISTANCES,
-        _read(types.int8),
-        _read(types.int64),
+        *_ARCS,
+        read_only(types.int8, 1),
+        read_only(types.int64, 1),
         types.int64,
         types.int64,
         types.int64,
-        _write(types.int64),
-        _write(types.int32),
+        writable(types.int64, 1),
+        writable(types.int32, 1),
     ),
     nogil=True,
     cache=True,
@@ -170,13 +166,11 @@ def settle(
 
 @njit(
     types.int64(
-        *_OFFSETS,
-        *_FAR,
-        _DISTANCES,
-        _read(types.int64),
+        *_ARCS,
+        read_only(types.int64, 1),
         types.int64,
-        _read(types.int64),
-        _write(types.int8),
+        read_only(types.int64, 1),
+        writable(types.int8, 1),
     ),
     nogil=True,
     cache=True,
@@ -219,24 +213,22 @@ def mark_ways(
 
 @njit(
     _TRIPLE(
-        *_OFFSETS,
-        *_FAR,
-        _DISTANCES,
-        _WIDTHS,
-        _read(types.int64),
+        *_ARCS,
+        read_only(types.float64, 1),
+        read_only(types.int64, 1),
         types.int64,
         types.int64,
-        _read(types.int32),
-        _read(types.int32),
+        read_only(types.int32, 1),
+        read_only(types.int32, 1),
         types.int64,
-        _read(types.int64),
-        _read(types.int32),
+        read_only(types.int64, 1),
+        read_only(types.int32, 1),
         types.int64,
-        _write(types.int8),
-        _write(types.int64),
-        _write(types.int64),
-        _write(types.int64),
-        _write(types.int32),
+        writable(types.int8, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
+        writable(types.int64, 1),
+        writable(types.int32, 1),
     ),
     nogil=True,
     cache=True,

@@ -270,12 +270,7 @@ class Router:
         reached = np.full(vertices, FAR)
         settled = np.empty(vertices, dtype=np.int32)
         count, looked = settle(
-            leaving.first,
-            leaving.fabric,
-            leaving.inner,
-            leaving.far,
-            leaving.far_host,
-            leaving.distance,
+            *leaving.of_search,
             self._is_gpu,
             view,
             source,
@@ -288,12 +283,7 @@ class Router:
             return None, looked
         known = np.zeros(vertices, dtype=np.int8)
         back = mark_ways(
-            entering.first,
-            entering.fabric,
-            entering.inner,
-            entering.far,
-            entering.far_host,
-            entering.distance,
+            *entering.of_search,
             view,
             target,
             reached,
@@ -302,12 +292,7 @@ class Router:
         start, best, end = (np.empty(vertices, dtype=np.int64) for _ in range(3))
         onward = np.empty(len(leaving.far), dtype=np.int32)
         alternatives, laid, forth = weigh_ways(
-            leaving.first,
-            leaving.fabric,
-            leaving.inner,
-            leaving.far,
-            leaving.far_host,
-            leaving.distance,
+            *leaving.of_search,
             leaving.bandwidth,
             view,
             source,
