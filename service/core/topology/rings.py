@@ -4,8 +4,9 @@ One ring leaves each host once, by one NIC. Libraries run a ring for each NIC in
 equal share of the bytes: within hosts its order is turned, so that it leaves by another one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
+from typing import TypeVar
 
 from service.core.topology.cluster import Vertex
 from service.core.topology.paths import PathFinder, PhysicalPath, SearchBudget
@@ -15,15 +16,18 @@ __all__ = ["MAX_LINKS_SEARCHED", "by_host", "rings_by_nic"]
 # Looked at to find the paths between hosts: about a second.
 MAX_LINKS_SEARCHED = 100_000_000
 
+_Device = TypeVar("_Device", bound=Hashable)
 
-def by_host(devices: Sequence[str], hosts: Mapping[str, str | None]) -> list[list[str]]:
+
+def by_host(devices: Iterable[_Device], hosts: Mapping[_Device, str | None]) -> list[list[_Device]]:
     """The devices of each host in order, hosts by their first device.
 
-    What is in no host is one by itself.
+    Devices are names or numbers. What is in no host is one by itself.
     """
-    of_host: dict[str, list[str]] = {}
+    of_host: dict[tuple[str | None, _Device | None], list[_Device]] = {}
     for device in devices:
-        of_host.setdefault(hosts.get(device) or f"\0{device}", []).append(device)
+        host = hosts.get(device)
+        of_host.setdefault((host, device if host is None else None), []).append(device)
     return list(of_host.values())
 
 

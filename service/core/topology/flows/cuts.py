@@ -29,7 +29,6 @@ __all__ = [
     "Border",
     "Family",
     "cut_families",
-    "device_family",
     "family_bound",
     "partition_bound",
     "port_family",
@@ -55,18 +54,11 @@ class Family:
         return chosen
 
 
-def port_family(network: Network, demand: Demand) -> Family:
-    """Each vertex that sends or receives, by itself."""
+def port_family(network: Network, devices: Int32Array) -> Family:
+    """Each of some devices by itself."""
     label = np.full(network.vertex_count, -1, dtype=np.int32)
-    label[demand.vertices] = np.arange(len(demand.vertices))
-    return Family(BindingKind.DEVICE, label, len(demand.vertices))
-
-
-def device_family(network: Network) -> Family:
-    """Each accelerator by itself, whether it sends or not."""
-    label = np.full(network.vertex_count, -1, dtype=np.int32)
-    label[network.gpus] = np.arange(len(network.gpus))
-    return Family(BindingKind.DEVICE, label, len(network.gpus))
+    label[devices] = np.arange(len(devices))
+    return Family(BindingKind.DEVICE, label, len(devices))
 
 
 def cut_families(network: Network) -> tuple[Family, ...]:

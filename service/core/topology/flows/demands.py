@@ -72,6 +72,11 @@ class Messages:
         )
 
     @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The source and the target of each."""
+        return list(zip(self.sources.tolist(), self.targets.tolist(), strict=True))
+
+    @property
     def vertices(self) -> Int32Array:
         """All that send or receive, once each, in order."""
         return np.union1d(self.sources, self.targets)

@@ -1,6 +1,6 @@
 """Bounds of messages that go each from one device to another, single ones or an all-to-all."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import permutations
 
@@ -58,7 +58,7 @@ _MAX_LOOKS = 50_000_000
 def pinned_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
     """Each message keeps to its pinned path."""
     network = study.network
-    if not paths_are_found(study, messages):
+    if not paths_are_found(study, messages.pairs):
         return _cuts_of_messages(study, messages)
     routes = pinned_routes(network, study.finder, messages)
     loads = pinned_loads(network, routes)
@@ -86,22 +86,20 @@ def each_to_each(study: FlowStudy, devices: Int32Array, amount: Fraction) -> Mes
     if len(devices) * (len(devices) - 1) > MAX_PINNED_PAIRS:
         return None
     messages = Messages.of((*pair, amount) for pair in permutations(devices.tolist(), 2))
-    return messages if paths_are_found(study, messages) else None
+    return messages if paths_are_found(study, messages.pairs) else None
 
 
-def paths_are_found(study: FlowStudy, messages: Messages) -> bool:
-    """Whether the pinned paths of messages can be looked up with bounded work."""
+def paths_are_found(study: FlowStudy, pairs: Iterable[tuple[int, int]]) -> bool:
+    """Whether the pinned paths of pairs of devices can be looked up with bounded work."""
     names = study.network.names
-    pairs = zip(messages.sources.tolist(), messages.targets.tolist(), strict=True)
     named = ((names[source], names[target]) for source, target in pairs)
     return study.finder.links_searched(named) <= MAX_LINKS_SEARCHED
 
 
 def any_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
     """Each message may be divided over all routes that are allowed."""
-    ends = list(zip(messages.sources.tolist(), messages.targets.tolist(), strict=True))
     shares: dict[int, dict[int, Fraction]] = {}
-    for (source, target), amount in zip(ends, messages.amounts, strict=True):
+    for (source, target), amount in zip(messages.pairs, messages.amounts, strict=True):
         of_source = shares.setdefault(source, {})
         of_source[target] = of_source.get(target, Fraction(0)) + amount
     found = _whole(study, shares)
@@ -164,9 +162,7 @@ def _collapsed(study: FlowStudy, exchange: Exchange) -> tuple[Problem, _Sent] | 
 def _coming_back(study: FlowStudy, shares: _Shares) -> set[tuple[int, int]]:
     """The pairs whose pinned path comes back to its last host, where paths can be looked up."""
     pairs = [(source, target) for source, others in shares.items() for target in others]
-    names = study.network.names
-    searched = study.finder.links_searched((names[one], names[other]) for one, other in pairs)
-    if len(pairs) > MAX_PINNED_PAIRS or searched > MAX_LINKS_SEARCHED:
+    if len(pairs) > MAX_PINNED_PAIRS or not paths_are_found(study, pairs):
         return set()
     return {pair for pair in pairs if comes_back(study.network, study.finder, *pair)}
 
@@ -211,14 +207,13 @@ def _lost(problem: Problem, sent: _Sent) -> tuple[tuple[int, int], ...]:
 def _without(messages: Messages, lost: tuple[tuple[int, int], ...]) -> Messages:
     """The messages that are not between the pairs of `lost`."""
     apart = set(lost)
-    kept = zip(messages.sources.tolist(), messages.targets.tolist(), messages.amounts, strict=True)
-    return Messages.of(each for each in kept if each[:2] not in apart)
+    sent = zip(messages.pairs, messages.amounts, strict=True)
+    return Messages.of((*pair, amount) for pair, amount in sent if pair not in apart)
 
 
 def _cuts_of_messages(study: FlowStudy, messages: Messages) -> FlowBounds:
     """Ports and cuts of the messages that can arrive at all, where routes are too much work."""
-    pairs = zip(messages.sources.tolist(), messages.targets.tolist(), strict=True)
-    lost = lost_between_parts(study.network, pairs)
+    lost = lost_between_parts(study.network, messages.pairs)
     kept = _without(messages, lost)
     return FlowBounds(tuple(ordered(study, kept)), Method.CUTS, unreachable=lost)
 

@@ -108,7 +108,7 @@ def _bounds(
     is_solved = problems is not None and None not in flows
     partitions: list[FlowBound | None] = []
     if gathering.kind is CollectiveKind.ALL_REDUCE and not in_network_reduction:
-        families = (port_family(network, gathering), *study.families)
+        families = (port_family(network, gathering.vertices), *study.families)
         partitions = [partition_bound(network, [gathering], family, usable) for family in families]
     bounds = ordered(
         study,

@@ -39,7 +39,8 @@ def ordered(
     highest cut, which it can fail to be in the last digits.
     """
     network = study.network
-    port = family_bound(network, demand, port_family(network, demand), BoundKind.PORT, usable)
+    ports = port_family(network, demand.vertices)
+    port = family_bound(network, demand, ports, BoundKind.PORT, usable)
     link = greatest(links)
     families = [
         family_bound(network, demand, family, BoundKind.CUT, usable) for family in study.families

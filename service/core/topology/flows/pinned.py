@@ -49,8 +49,7 @@ class PinnedRoutes:
 def pinned_routes(network: Network, finder: PathFinder, messages: Messages) -> PinnedRoutes:
     """The pinned path of each message."""
     kept, paths, links, lost = [], [], [], []
-    ends = zip(messages.sources.tolist(), messages.targets.tolist(), strict=True)
-    for (source, target), amount in zip(ends, messages.amounts, strict=True):
+    for (source, target), amount in zip(messages.pairs, messages.amounts, strict=True):
         path = finder.path(network.names[source], network.names[target])
         if path is None:
             lost.append((source, target))
@@ -106,9 +105,9 @@ def _port_bound(network: Network, routes: PinnedRoutes) -> FlowBound | None:
     """What a device sends (or gets) over all that its paths leave (or enter) it by."""
     moved: Counter[tuple[int, Direction, Fraction]] = Counter()
     resources: dict[tuple[int, Direction], dict[int, None]] = {}
-    ends = zip(routes.messages.sources.tolist(), routes.messages.targets.tolist(), strict=True)
+    messages = routes.messages
     for links, (source, target), amount in zip(
-        routes.links, ends, routes.messages.amounts, strict=True
+        routes.links, messages.pairs, messages.amounts, strict=True
     ):
         for vertex, direction, link in (
             (source, Direction.OUT, links[0]),

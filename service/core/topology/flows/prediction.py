@@ -80,7 +80,7 @@ def predict(
 ) -> FlowPrediction | None:
     """What is expected; None where some message has no path, or too much would have to be done."""
     if isinstance(demand, Messages):
-        return _all_at_once(study, demand) if paths_are_found(study, demand) else None
+        return _all_at_once(study, demand) if paths_are_found(study, demand.pairs) else None
     if isinstance(demand, Exchange):
         key = "exchange", demand.vertices.tobytes()
         unit = study.keep(key, lambda: _exchange_of_one_byte(study, demand.vertices))
@@ -135,8 +135,7 @@ def _ring_traffic(
     study: FlowStudy, devices: list[int], algorithm: Algorithm
 ) -> CollectiveTraffic | None:
     network = study.network
-    messages = Messages.of((*pair, 1) for pair in pairwise([*devices, devices[0]]))
-    if not paths_are_found(study, messages):
+    if not paths_are_found(study, pairwise([*devices, devices[0]])):
         return None
     names = [network.names[device] for device in devices]
     found = collective_traffic(study.finder, [names], algorithm, network.cluster.vertices)

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.topology.cluster import VertexKind
-from service.core.topology.flows.demands import Messages
 from service.core.topology.flows.exchanges import MAX_PINNED_PAIRS, paths_are_found
-from service.core.topology.flows.network import NO_HOST, Network
+from service.core.topology.flows.network import Network
 from service.core.topology.flows.study import FlowStudy
+from service.core.topology.rings import by_host
 
 __all__ = ["ReductionTrees", "reduction_trees"]
 
@@ -59,7 +59,9 @@ def reduction_trees(study: FlowStudy, devices: Int32Array) -> ReductionTrees | N
 
     None where a path is missing, or where there are more than can be looked up.
     """
-    groups = _groups(study.network, devices.tolist())
+    network = study.network
+    hosts = {one: network.cluster.vertices[network.names[one]].host for one in devices.tolist()}
+    groups = by_host(devices.tolist(), hosts)
     places = max(map(len, groups))
     pairs = sum(places * (len(group) - 1) for group in groups) + len(devices) * (len(groups) - 1)
     if 2 * pairs > MAX_PINNED_PAIRS:
@@ -72,7 +74,7 @@ def reduction_trees(study: FlowStudy, devices: Int32Array) -> ReductionTrees | N
         for member in members
         for pair in ((member, root), (root, member))
     ]
-    if not paths_are_found(study, Messages.of((*pair, 1) for pair in ends)):
+    if not paths_are_found(study, ends):
         return None
     counts: Counter[int] = Counter()
     latency = 0.0
@@ -91,15 +93,6 @@ def reduction_trees(study: FlowStudy, devices: Int32Array) -> ReductionTrees | N
 
 # Who gets, who sends to it, and for how many owners it does.
 _Tree = tuple[int, Sequence[int], int]
-
-
-def _groups(network: Network, devices: Sequence[int]) -> list[list[int]]:
-    """The devices of each host; each one outside hosts by itself."""
-    groups: dict[tuple[int, int], list[int]] = {}
-    for device in devices:
-        host = int(network.host[device])
-        groups.setdefault((host, device if host == NO_HOST else 0), []).append(device)
-    return list(groups.values())
 
 
 def _within_hosts(groups: Sequence[Sequence[int]], places: int) -> Iterator[_Tree]:

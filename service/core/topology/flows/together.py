@@ -12,9 +12,9 @@ import numpy.typing as npt
 from service.core.topology.flows.cuts import (
     Border,
     Family,
-    device_family,
     family_bound,
     partition_bound,
+    port_family,
 )
 from service.core.topology.flows.demands import CollectiveKind, Crossing, Gathering
 from service.core.topology.flows.ordering import greatest
@@ -70,5 +70,7 @@ def bound_together(study: FlowStudy, gatherings: Sequence[Gathering]) -> FlowBou
 
 
 def _with_borders(study: FlowStudy) -> list[tuple[Family, Border]]:
-    families = (device_family(study.network), *study.families)
-    return [(family, Border(study.network, family)) for family in families]
+    network = study.network
+    # The ports of all accelerators, whether they send or not.
+    families = (port_family(network, network.gpus), *study.families)
+    return [(family, Border(network, family)) for family in families]
