@@ -6,9 +6,9 @@ one flow to it, and the greatest bound of all devices is what an optimal set of 
 the whole message must get from each device to each other one, over whatever links, at least once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -163,33 +163,35 @@ def _collapsed_problems(
     collapse: Collapse, gathering: Gathering
 ) -> list[tuple[Problem, _Pairs]] | None:
     """The same with one of each kind; None for too much."""
-    share = _share(gathering)
-    roots = [root for root, _ in collapse.kinds_of_devices()]
     made: list[tuple[Problem, _Pairs]] = []
     size = 0
-    inwards: tuple[bool, ...] = (False, True)
-    if gathering.kind is not CollectiveKind.ALL_REDUCE:
-        inwards = (gathering.kind is CollectiveKind.ALL_GATHER,)
+    for problem, pairs in _flows_of_kinds(collapse, gathering):
+        size += 0 if problem is None else problem.size
+        if problem is None or size > MAX_SEPARATE_SIZE:
+            return None
+        made.append((problem, pairs))
+    return made
+
+
+def _flows_of_kinds(
+    collapse: Collapse, gathering: Gathering
+) -> Iterator[tuple[Problem | None, _Pairs]]:
+    """The problems one by one, each None where it looks at too much."""
+    share = _share(gathering)
+    roots = [root for root, _ in collapse.kinds_of_devices()]
+    if gathering.kind is CollectiveKind.ALL_REDUCE:
+        # Whatever separates two devices separates the first one from one of them.
+        for root, inward in product(roots[:1], (False, True)):
+            for other in collapse.others(root):
+                problem = collapse.between(root, other, share, inward=inward)
+                yield problem, _pairs(root, [other], inward=inward)
+        return
+    inward = gathering.kind is CollectiveKind.ALL_GATHER
     for root in roots:
         others = collapse.others(root)
-        for inward in inwards:
-            asked: list[tuple[list[int], Callable[[], Problem | None]]]
-            if gathering.kind is CollectiveKind.ALL_REDUCE:
-                between = partial(collapse.between, root, amount=share, inward=inward)
-                asked = [([other], partial(between, other)) for other in others]
-            else:
-                shares = {other: number * share for other, number in others.items()}
-                asked = [(list(others), partial(collapse.alone, root, shares, inward=inward))]
-            for ends, build in asked:
-                problem = build()
-                size += 0 if problem is None else problem.size
-                if problem is None or size > MAX_SEPARATE_SIZE:
-                    return None
-                made.append((problem, _pairs(root, ends, inward=inward)))
-        if gathering.kind is CollectiveKind.ALL_REDUCE:
-            # Whatever separates two devices separates this one from one of them.
-            break
-    return made
+        shares = {other: number * share for other, number in others.items()}
+        problem = collapse.alone(root, shares, inward=inward)
+        yield problem, _pairs(root, list(others), inward=inward)
 
 
 def _pairs(root: int, others: list[int], *, inward: bool) -> _Pairs:
