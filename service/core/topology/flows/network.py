@@ -37,6 +37,7 @@ class Network:
     is_gpu: BoolArray
     links: tuple[Link, ...]
     link_number: Mapping[tuple[str, str], int]
+    resource_number: Mapping[str, int]
     tail: Int32Array
     head: Int32Array
     is_nvlink: BoolArray
@@ -103,6 +104,7 @@ def network_of(cluster: Cluster) -> Network:
         is_gpu=np.array([vertex.kind is VertexKind.GPU for vertex in vertices], dtype=np.bool_),
         links=links,
         link_number={ends: position for position, ends in enumerate(cluster.links)},
+        resource_number=resources,
         tail=tail,
         head=head,
         is_nvlink=np.array([link.kind is LinkKind.NVLINK for link in links], dtype=np.bool_),

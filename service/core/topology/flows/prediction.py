@@ -118,14 +118,14 @@ def _rings(study: FlowStudy, gathering: Gathering) -> FlowPrediction | None:
     if traffic is None:
         return None
     whole = gathering.message_bytes
-    number = {network.resource_name(one): one for one in range(len(network.capacity))}
     return FlowPrediction(
         PredictionMethod.RING,
         Messages.of([]),
         np.array([float(whole * traffic.least_seconds_per_byte)]),
         np.array([traffic.latency_seconds]),
         tuple(
-            Load(number[name], 1, float(whole * share)) for name, share in traffic.share_of.items()
+            Load(network.resource_number[name], 1, float(whole * share))
+            for name, share in traffic.share_of.items()
         ),
         traffic.rings,
     )
