@@ -20,6 +20,7 @@ __all__ = [
     "line",
     "link_name",
     "load_colour",
+    "load_words",
     "readable_rate",
     "stroke_width",
 ]
@@ -105,6 +106,11 @@ def load_colour(share: float | None) -> str:
     if share is None:
         return _PATH
     return _LOADS[min(int(share * len(_LOADS)), len(_LOADS) - 1)]
+
+
+def load_words(share: float | None) -> str:
+    """A load as the end of a title; nothing of a path."""
+    return "" if share is None else f", load {share:.0%} of the greatest"
 
 
 def line(

@@ -20,6 +20,7 @@ from service.formats.cluster_looks import (
     box,
     line,
     load_colour,
+    load_words,
     readable_rate,
     stroke_width,
 )
@@ -269,7 +270,7 @@ def _draw(lines: Sequence[_Line], overlay: Overlay) -> Iterator[str]:
         title += ", assumed" if one.widest.bandwidth_assumed else ""
         found, share = overlay.of(one.links)
         if found:
-            title += "" if share is None else f", load {share:.0%} of the greatest"
+            title += load_words(share)
             over.append(line(one.d, load_colour(share), max(width, 2.5) + 0.5, title=title))
         elif titled:
             colour = LINES[one.widest.kind].colour

@@ -20,6 +20,7 @@ from service.formats.cluster_looks import (
     box,
     line,
     load_colour,
+    load_words,
     readable_rate,
     stroke_width,
 )
@@ -137,9 +138,8 @@ def _wires(wires: Iterable[Wire], overlay: Overlay) -> Iterable[str]:
             yield line(wire.d, CASING, width + 4)
         dash = "5 3" if wire.is_odd else ""
         if found:
-            load = "" if share is None else f", load {share:.0%} of the greatest"
-            drawn = line(wire.d, load_colour(share), max(width, 2.5) + 1, title=title + load)
-            over.append(drawn)
+            title += load_words(share)
+            over.append(line(wire.d, load_colour(share), max(width, 2.5) + 1, title=title))
             continue
         opacity = DIMMED if overlay.capacities else 1.0
         yield line(wire.d, look.colour, width, opacity=opacity, title=title, dash=dash)

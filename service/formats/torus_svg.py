@@ -4,7 +4,7 @@ Links along the last two dimensions are lines, those that lead round to the othe
 the edges. A router's neighbours along the first dimension stand at its place in the planes beside.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from itertools import product
@@ -13,7 +13,14 @@ from re import compile as compile_expression
 
 from service.core.topology.cluster import Cluster, Link, VertexKind
 from service.core.topology.index import index_of
-from service.formats.cluster_looks import BOXES, LINES, line, load_colour, readable_rate
+from service.formats.cluster_looks import (
+    BOXES,
+    LINES,
+    line,
+    load_colour,
+    load_words,
+    readable_rate,
+)
 from service.formats.cluster_overlay import Overlay
 from service.formats.svg_parts import MARGIN, text
 
@@ -60,9 +67,16 @@ def _places(routers: list[str]) -> Mapping[_Place, str]:
         if found is None:
             return {}
         numbers = [int(part) for part in found.groups() if part is not None]
-        places[(0, *numbers)[-3:] if len(numbers) > 1 else (0, 0, numbers[0])] = name  # type: ignore[index]
-    sizes = [1 + max(place[axis] for place in places) for axis in range(3)] if places else [0]
-    return places if prod(sizes) == len(places) == len(routers) else {}
+        plane, row, column = (0, 0, *numbers)[-3:]
+        places[plane, row, column] = name
+    is_full = bool(places) and prod(_sizes(places)) == len(places) == len(routers)
+    return places if is_full else {}
+
+
+def _sizes(places: Iterable[_Place]) -> _Place:
+    """How many planes, rows and columns there are."""
+    planes, rows, columns = (1 + max(numbers) for numbers in zip(*places, strict=True))
+    return planes, rows, columns
 
 
 class _Drawing:
@@ -75,8 +89,8 @@ class _Drawing:
         width: float,
     ) -> None:
         self._cluster, self._overlay, self._places = cluster, overlay, places
-        planes, rows, columns = (1 + max(place[axis] for place in places) for axis in range(3))
-        self._sizes = planes, rows, columns
+        self._place_of = {name: place for place, name in places.items()}
+        planes, rows, columns = self._sizes = _sizes(places)
         shown_rows, shown_columns = min(rows, _MAX_SIDE), min(columns, _MAX_SIDE)
         shown_rows = min(shown_rows, max(1, _MAX_DRAWN // shown_columns))
         shown_planes = min(planes, max(1, _MAX_DRAWN // (shown_rows * shown_columns)))
@@ -111,53 +125,48 @@ class _Drawing:
         rates: dict[tuple[str, float], Link] = {}
         plain: dict[str, list[str]] = {}
         over: list[str] = []
-        for place in product(*(range(size) for size in self._shown)):
-            name = self._places[place]  # type: ignore[index]
+        planes, rows, columns = map(range, self._shown)
+        shown = list(product(planes, rows, columns))
+        for place in shown:
+            name = self._places[place]
             for link in index_of(self._cluster).leaving[name]:
                 if self._cluster.vertices[link.target].kind is not VertexKind.ROUTER:
                     continue
                 rates.setdefault((link.kind, link.bandwidth_bytes_per_second), link)
-                for d in self._way(place, link):  # type: ignore[arg-type]
-                    found, share = self._overlay.of(_both(self._cluster, link))
-                    if found:
-                        rate = readable_rate(link.bandwidth_bytes_per_second)
-                        told = f"{link.name}: {rate}"
-                        told += "" if share is None else f", load {share:.0%} of the greatest"
-                        over.append(line(d, load_colour(share), 3.0, title=told))
-                    else:
-                        plain.setdefault(LINES[link.kind].colour, []).append(d)
+                d = self._way(place, link)
+                if d is None:
+                    continue
+                found, share = self._overlay.of(_both(self._cluster, link))
+                if found:
+                    rate = readable_rate(link.bandwidth_bytes_per_second)
+                    told = f"{link.name}: {rate}{load_words(share)}"
+                    over.append(line(d, load_colour(share), 3.0, title=told))
+                else:
+                    plain.setdefault(LINES[link.kind].colour, []).append(d)
         picture.lines += [line("".join(dict.fromkeys(ds)), c, 1.4) for c, ds in plain.items()]
         picture.lines += over
         picture.links = list(rates.values())
-        for place in product(*(range(size) for size in self._shown)):
-            picture.boxes.append(self._router(place))  # type: ignore[arg-type]
+        picture.boxes += map(self._router, shown)
         self._describe()
 
-    def _way(self, place: _Place, link: Link) -> Iterator[str]:
+    def _way(self, place: _Place, link: Link) -> str | None:
         """A line to a neighbour in the plane that is shown, or a stub where it leads round."""
-        other = self._place_of(link.target)
-        if other is None or other[0] != place[0]:
-            return
+        other = self._place_of[link.target]
+        if other[0] != place[0]:
+            return None
         x, y = self._centre(place)
         steps = [there - here for here, there in zip(place[1:], other[1:], strict=True)]
         if steps in ([0, 1], [1, 0]) and all(
             a < b for a, b in zip(other, self._shown, strict=True)
         ):
             to_x, to_y = self._centre(other)
-            yield f"M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}"
-        elif max(map(abs, steps)) > 1:
+            return f"M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}"
+        if max(map(abs, steps)) > 1:
             self._leads_round = True
             half = self._cell / 2 + 5
             dx, dy = (0, _sign(-steps[0])) if steps[0] else (_sign(-steps[1]), 0)
-            yield f"M{x:.1f} {y:.1f}L{x + dx * half:.1f} {y + dy * half:.1f}"
-
-    def _place_of(self, name: str) -> _Place | None:
-        found = _NAME.fullmatch(name)
-        if found is None:
-            return None
-        numbers = [int(part) for part in found.groups() if part is not None]
-        padded = [0] * (3 - len(numbers)) + numbers
-        return padded[0], padded[1], padded[2]
+            return f"M{x:.1f} {y:.1f}L{x + dx * half:.1f} {y + dy * half:.1f}"
+        return None
 
     def _router(self, place: _Place) -> str:
         name = self._places[place]
@@ -171,7 +180,7 @@ class _Drawing:
         across = [
             (one, share)
             for one in index_of(self._cluster).leaving[name]
-            if (to := self._place_of(one.target)) is not None and to[0] != place[0]
+            if (to := self._place_of.get(one.target)) is not None and to[0] != place[0]
             for found, share in [self._overlay.of(_both(self._cluster, one))]
             if found
         ]
