@@ -14,8 +14,8 @@ from service.api.schemas.designs import Design, Designs, design_entry, whole_des
 from service.app.apart import USUAL, run_apart
 from service.app.errors import NotFound
 from service.formats.reference_designs import references
-from service.web.conditional import entity_tag, is_unmodified
 from service.web.openapi import CONDITIONAL
+from service.web.responses import tagged_response
 
 __all__ = ["design_routes"]
 
@@ -44,7 +44,7 @@ async def list_designs(request: AnyRequest) -> Response[bytes]:
     """Hosts that a topology can name as a `design`, and the networks it can have by an example of
     each: what is in them, and the nominal and effective rates of their links.
     """
-    return _answer(request, await _written(None))
+    return await _answer(request, None)
 
 
 @get(
@@ -57,12 +57,13 @@ async def list_designs(request: AnyRequest) -> Response[bytes]:
 )
 async def get_design(request: AnyRequest, design: _DesignName) -> Response[bytes]:
     """A design with all its parts, and a topology document that uses it."""
-    return _answer(request, await _written(design))
+    return await _answer(request, design)
 
 
-async def _written(name: str | None) -> tuple[bytes, str]:
+async def _answer(request: AnyRequest, name: str | None) -> Response[bytes]:
     # The first time all of them are expanded.
-    return await run_apart(USUAL, _write, name)
+    content, tag = await run_apart(USUAL, _write, name)
+    return tagged_response(request, tag, lambda: msgspec.Raw(content))
 
 
 @lru_cache(maxsize=64)
@@ -76,14 +77,6 @@ def _write(name: str | None) -> tuple[bytes, str]:
     else:
         raise NotFound(f"no design is named {name[:100]!r}; known are {', '.join(known)}")
     return content, sha256(content).hexdigest()[:32]
-
-
-def _answer(request: AnyRequest, written: tuple[bytes, str]) -> Response[bytes]:
-    content, tag = written
-    headers = {"ETag": entity_tag(tag)}
-    if is_unmodified(request, tag):
-        return Response(b"", status_code=304, headers=headers)
-    return Response(content, media_type="application/json", headers=headers)
 
 
 design_routes = (list_designs, get_design)
