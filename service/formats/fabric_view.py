@@ -87,13 +87,18 @@ def view_fabric(cluster: Cluster, important: Collection[str] = ()) -> FabricView
                 if tiers.get(link.target, 0) > tier:
                     visible.setdefault(link.target)
     drawn = dict.fromkeys(name for row in rows for name in row.shown)
+    between = _between(cluster, tiers, drawn)
+
+    def is_level(ends: tuple[str, str]) -> bool:
+        return tiers[ends[0]] == tiers[ends[1]]
+
     return FabricView(
         items=tuple(shown),
         hidden_hosts=len(cluster.hosts) - sum(len(item.hosts) for item in shown),
         rows=tuple(rows),
         domains=domains,
-        trunks=_trunks(cluster, tiers, drawn),
-        peers=_peers(cluster, tiers, drawn),
+        trunks={ends: links for ends, links in between.items() if not is_level(ends)},
+        peers={ends: links for ends, links in between.items() if is_level(ends)},
         routers=sum(one.kind is VertexKind.ROUTER for one in cluster.vertices.values()),
         not_drawn=tuple(_left_out(cluster, tiers, drawn)),
     )
@@ -163,28 +168,16 @@ def _items(
     ]
 
 
-def _trunks(
+def _between(
     cluster: Cluster, tiers: Mapping[str, int], drawn: Collection[str]
 ) -> dict[tuple[str, str], tuple[Link, ...]]:
+    """The links between switches, both directions together, by the lower one and the other."""
     found: dict[tuple[str, str], list[Link]] = {}
     for name in drawn:
         for link in index_of(cluster).leaving[name]:
-            if link.target in drawn and tiers[link.target] != tiers[name]:
-                low, high = sorted((name, link.target), key=lambda end: tiers[end])
+            if link.target in drawn:
+                low, high = sorted((name, link.target), key=lambda end: (tiers[end], end))
                 found.setdefault((low, high), []).append(link)
-    return {pair: tuple(links) for pair, links in sorted(found.items())}
-
-
-def _peers(
-    cluster: Cluster, tiers: Mapping[str, int], drawn: Collection[str]
-) -> dict[tuple[str, str], tuple[Link, ...]]:
-    """Links within a tier, both directions together."""
-    found: dict[tuple[str, str], list[Link]] = {}
-    for name in drawn:
-        for link in index_of(cluster).leaving[name]:
-            if link.target in drawn and tiers[link.target] == tiers[name]:
-                pair = min(name, link.target), max(name, link.target)
-                found.setdefault(pair, []).append(link)
     return {pair: tuple(links) for pair, links in sorted(found.items())}
 
 
