@@ -12,11 +12,10 @@ from service.formats.cluster_looks import (
     stroke_width,
 )
 from service.formats.cluster_overlay import Overlay
-from service.formats.svg_parts import rectangle, text
+from service.formats.svg_parts import MARGIN, rectangle, text
 
 __all__ = ["legend", "overlay_notes"]
 
-_MARGIN = 28.0
 _MOST_ENTRIES = 16
 
 
@@ -28,18 +27,18 @@ def legend(links: Iterable[Link], y: float, width: float) -> tuple[list[str], fl
         rates[key] = rates.get(key, False) or link.bandwidth_assumed
     order = list(LINES)
     entries = sorted(rates.items(), key=lambda item: (order.index(item[0][0]), -item[0][2]))
-    parts, x = [], _MARGIN
+    parts, x = [], MARGIN
     for (kind, name, rate), assumed in entries[:_MOST_ENTRIES]:
         words = f"{name} {readable_rate(rate)}{' (assumed)' if assumed else ''}"
         wide = 34 + 6.6 * len(words) + 18
-        if x + wide > width - _MARGIN and x > _MARGIN:
-            x, y = _MARGIN, y + 22
+        if x + wide > width - MARGIN and x > MARGIN:
+            x, y = MARGIN, y + 22
         parts.append(line(f"M{x:.1f} {y - 4:.1f}h26", LINES[kind].colour, stroke_width(rate)))
         parts.append(text(x + 34, y, words))
         x += wide
     if len(entries) > _MOST_ENTRIES:
         y += 22
-        parts.append(text(_MARGIN, y, f"and {len(entries) - _MOST_ENTRIES} more rates", "c"))
+        parts.append(text(MARGIN, y, f"and {len(entries) - _MOST_ENTRIES} more rates", "c"))
     return parts, y
 
 
@@ -51,12 +50,12 @@ def overlay_notes(overlay: Overlay, y: float, width: float) -> tuple[list[str], 
     parts = []
     if loads:
         parts = [
-            rectangle(_MARGIN + 6 * step, y - 9, 6, 10, load_colour(step / 5 + 0.1))
+            rectangle(MARGIN + 6 * step, y - 9, 6, 10, load_colour(step / 5 + 0.1))
             for step in range(5)
         ]
     else:
-        parts.append(line(f"M{_MARGIN:.1f} {y - 4:.1f}h26", load_colour(None), 4))
-    most = int((width - 2 * _MARGIN - 38) / 6.3)
+        parts.append(line(f"M{MARGIN:.1f} {y - 4:.1f}h26", load_colour(None), 4))
+    most = int((width - 2 * MARGIN - 38) / 6.3)
     words = overlay.note if len(overlay.note) <= most else overlay.note[: most - 1] + "…"
-    parts.append(text(_MARGIN + 38, y, words))
+    parts.append(text(MARGIN + 38, y, words))
     return parts, y + 24

@@ -11,11 +11,11 @@ from itertools import groupby, pairwise
 
 from service.core.topology.cluster import Cluster, Link, LinkKind, Vertex, VertexKind
 from service.core.topology.index import index_of
+from service.formats.svg_parts import MARGIN
 
 __all__ = ["HostLayout", "Place", "Wire", "lay_out_host"]
 
 _TOP = 104.0
-_MARGIN = 28.0
 _LEAST_WIDTH, _GREATEST_WIDTH = 720.0, 2400.0
 _WIDEST_SLOT, _NARROWEST_LABELLED = 92.0, 44.0
 _BOX, _GAP, _TALL_BOX = 34.0, 44.0, 76.0
@@ -97,10 +97,10 @@ class _Layout:
         slots = [name for name in order if not children.get(name)]
         roots = [_root(name, parents) for name in slots]
         gaps = [_APART * (one != other) for one, other in pairwise(roots)]
-        room = _GREATEST_WIDTH - 2 * _MARGIN - sum(gaps)
+        room = _GREATEST_WIDTH - 2 * MARGIN - sum(gaps)
         pitch = min(max(room, 0.0) / max(len(slots), 1), _WIDEST_SLOT)
         needed = pitch * len(slots) + sum(gaps)
-        layout = HostLayout(max(needed + 2 * _MARGIN, _LEAST_WIDTH), 0.0)
+        layout = HostLayout(max(needed + 2 * MARGIN, _LEAST_WIDTH), 0.0)
         left, spans = (layout.width - needed) / 2, {}
         for name, gap in zip(slots, [*gaps, 0.0], strict=False):
             spans[name] = left, left + pitch
@@ -281,8 +281,8 @@ class _Layout:
         for number, name in enumerate(switches):
             above = [self._at[one] for one in self._joined.get(name, ()) if one in self._at]
             top = bottom + _GAP
-            left = min((place.left for place in above), default=_MARGIN)
-            right = max((place.left + place.width for place in above), default=_MARGIN + 120)
+            left = min((place.left for place in above), default=MARGIN)
+            right = max((place.left + place.width for place in above), default=MARGIN + 120)
             vertex = self._cluster.vertices[name]
             self._at[name] = Place(vertex, left, top, right - left, _BOX)
             for place in above:

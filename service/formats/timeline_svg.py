@@ -22,7 +22,7 @@ from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.stage_times import operation_kinds
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.waits import operation_waits
-from service.formats.svg_parts import STYLE, opening, rectangle, text
+from service.formats.svg_parts import MARGIN, STYLE, opening, rectangle, text
 from service.formats.time_units import fitting_unit, readable_time
 from service.formats.timeline_looks import HATCH, LOOKS, ink_on, shade
 from service.formats.timeline_notes import Note, footer_notes, rank_notes
@@ -46,7 +46,6 @@ MAX_ROWS = 512
 _MOST_BOXES = 20_000
 
 _WIDTH = 1200.0
-_MARGIN = 28.0
 _TOP = 104.0
 _NOTE_WIDTH = 76.0
 _SMALLEST_LABELLED_ROW = 13.0
@@ -92,7 +91,7 @@ def timeline_svg(
     columns = rank_notes(timeline, bubble, live) if tall else []
     page = _page(timeline, selection, ranks, len(columns))
     heading = title or _default_title(timeline)
-    footer, height = footer_notes(_MARGIN, page.bottom, cadence, effects)
+    footer, height = footer_notes(MARGIN, page.bottom, cadence, effects)
     rows, kinds, binned = _rows(timeline, selection, page)
     body = [
         *_header(timeline, page, heading, bubble, kinds, binned=binned),
@@ -149,8 +148,8 @@ def _pitch(rows: int) -> float:
 
 def _page(timeline: Timeline, selection: Selection, ranks: tuple[int, ...], columns: int) -> _Page:
     start, end = selection.window(timeline)
-    left = _MARGIN + 58
-    width = _WIDTH - _MARGIN - left - columns * _NOTE_WIDTH
+    left = MARGIN + 58
+    width = _WIDTH - MARGIN - left - columns * _NOTE_WIDTH
     pitch = _pitch(len(ranks))
     # Waits and sending are three more kinds at the most, as a rank seldom knows all four.
     kinds = len(operation_kinds(timeline.program)) + 3
@@ -182,8 +181,8 @@ def _header(
     if binned:
         facts.append("narrow operations: share of time by kind")
     parts = [
-        text(_MARGIN, 36, heading, "h"),
-        text(_MARGIN, 58, " · ".join(facts), "s"),
+        text(MARGIN, 36, heading, "h"),
+        text(MARGIN, 58, " · ".join(facts), "s"),
     ]
     work: list[int] = [*operation_kinds(timeline.program), *((OTHER,) if OTHER in kinds else ())]
     shades = 1 if binned else min(page.parts, 4)
@@ -196,7 +195,7 @@ def _header(
 def _legend(y: float, entries: Sequence[tuple[int, int]], hatched: str = "") -> list[str]:
     """Kinds in so many shades, to the left from the right edge; a hatched one before them."""
     parts = []
-    x = _WIDTH - _MARGIN
+    x = _WIDTH - MARGIN
     for kind, shades in reversed(entries):
         look = LOOKS[kind]
         x -= 6.4 * len(look.name)
