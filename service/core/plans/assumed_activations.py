@@ -13,6 +13,7 @@ from service.core.models.activations import (
 from service.core.models.dimensions import Experts
 from service.core.models.graph import Layer, Model
 from service.core.plans import memory_statements
+from service.core.plans.partition import layers_by_stage
 from service.core.plans.plan import Plan, ResolvedStage, Statement
 from service.core.plans.recompute import layer_policies
 from service.core.plans.schedule import has_backward, splits_backward
@@ -141,11 +142,8 @@ def with_activations(
     Where the backward is split the halves of the weights still need all, and so does a
     recomputation that is done before the gradient comes.
     """
-    held: list[list[int]] = [[] for _ in stages]
-    for position, number in enumerate(stage_of_layer):
-        held[number].append(position)
     found = []
-    for stage, layers in zip(stages, held, strict=True):
+    for stage, layers in zip(stages, layers_by_stage(stage_of_layer), strict=True):
         again = stage.recomputed_bytes
         if again and recomputes_by_layer(plan):
             again = total(

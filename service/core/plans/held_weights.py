@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from service.core.models.dimensions import Split
 from service.core.models.dtypes import DType
 from service.core.models.graph import Model, ModelWeight
+from service.core.plans.partition import layers_by_stage
 from service.core.plans.plan import Degrees, GivenStage, Plan, ResolvedPlan
 from service.core.plans.rank_weights import HeldWeights, PlacedWeights, RankWeights
 from service.core.schedules.shape import Placement
@@ -39,10 +40,10 @@ def model_weights(
     plan: Plan, model: Model, stage_of_layer: Sequence[int], homes: Placement
 ) -> tuple[RankWeights, ...]:
     """By pipeline rank, of a model that is cut into stages."""
-    of_layer = _by_layer(model)
+    of_layer, of_stage = _by_layer(model), layers_by_stage(stage_of_layer)
     found = []
     for here in _stages_by_rank(homes, plan.degrees.pipeline):
-        layers = [layer for layer, stage in enumerate(stage_of_layer) if stage in here]
+        layers = sorted(layer for stage in here for layer in of_stage[stage])
         once = dict.fromkeys(weight for layer in layers for weight in of_layer[layer])
         by_layer = [_all_held(of_layer[layer], plan.degrees) for layer in layers]
         found.append(

@@ -9,6 +9,7 @@ from service.core.amounts import Amount, SizeClasses, at_class, total
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.graph import Model
 from service.core.plans.approximations import LayerLookup
+from service.core.plans.partition import layers_by_stage
 from service.core.plans.plan import CostSources, Plan, ResolvedStage, Statement
 from service.core.plans.recompute import layer_policies
 from service.core.plans.schedule import has_backward, splits_backward, stage_ranks
@@ -179,9 +180,6 @@ def measured_stages(
     `costs` has those of each layer for each size class of the microbatches. Activation bytes of a
     stage are known when those of all its layers are.
     """
-    layers: list[list[int]] = [[] for _ in range(max(stage_of_layer) + 1)]
-    for position, stage in enumerate(stage_of_layer):
-        layers[stage].append(position)
     ranks = stage_ranks(plan) or ()
     return tuple(
         _stage(
@@ -191,7 +189,7 @@ def measured_stages(
             tuple(model.layers[position].name for position in held),
             [[of_class[position] for position in held] for of_class in costs],
         )
-        for stage, held in enumerate(layers)
+        for stage, held in enumerate(layers_by_stage(stage_of_layer))
     )
 
 

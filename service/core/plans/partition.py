@@ -6,7 +6,7 @@ from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.graph import Model
 from service.core.plans.plan import Partition, TiedParameters
 
-__all__ = ["assign_layers", "check_partition"]
+__all__ = ["assign_layers", "check_partition", "layers_by_stage"]
 
 
 def check_partition(partition: Partition, stages: int, chunks: int = 1) -> list[Fault]:
@@ -80,6 +80,14 @@ def assign_layers(partition: Partition, model: Model, stages: int) -> tuple[int,
     if faults:
         raise InvalidInput(faults)
     return stage_of_layer
+
+
+def layers_by_stage(stage_of_layer: Sequence[int]) -> list[list[int]]:
+    """The layers of each stage, by position in execution order."""
+    layers: list[list[int]] = [[] for _ in range(max(stage_of_layer) + 1)]
+    for position, stage in enumerate(stage_of_layer):
+        layers[stage].append(position)
+    return layers
 
 
 def _by_counts(partition: Partition, layers: int) -> tuple[int, ...]:
