@@ -16,7 +16,6 @@ from service.core.models.sizes import BatchShape, TensorBytes, tensor_bytes
 from service.core.plans.measured import FREE, PricedLayers, check_lookups
 from service.core.plans.plan import AssumedCosts, Plan, Statement
 from service.core.plans.recompute import layer_policies
-from service.core.plans.schedule import has_backward
 from service.core.plans.workload import Batch
 from service.core.profiles.measurement import (
     NO_COMMUNICATION,
@@ -74,7 +73,6 @@ def assumed_layers(
     policies = layer_policies(plan, model)
     shapes = [_shape(plan, model, batch, number, sizes) for number in range(sizes.count)]
     touching = _tensors_of_layers(model)
-    backward = has_backward(plan)
     costs = []
     for shape in shapes:
         of_class = []
@@ -88,13 +86,14 @@ def assumed_layers(
                     shape,
                     touching[position],
                     rooflines[stage_of_layer[position]],
-                    policies[position] if backward else Recompute.NONE,
+                    policies[position],
                 )
             )
         costs.append(of_class)
     unsized = sum(size is None for size in shapes[0].tensors)
     return PricedLayers(
         costs,
+        policies,
         (_assumption(model, assumed, dtype, rooflines),),
         _left_out(unsized),
     )

@@ -13,9 +13,9 @@ from service.core.models.activations import (
 from service.core.models.dimensions import Experts
 from service.core.models.graph import Layer, Model
 from service.core.plans import memory_statements
+from service.core.plans.measured import PricedLayers
 from service.core.plans.partition import layers_by_stage
 from service.core.plans.plan import Plan, ResolvedStage, Statement
-from service.core.plans.recompute import layer_policies
 from service.core.plans.schedule import has_backward, splits_backward
 from service.core.plans.workload import Batch
 from service.core.profiles.measurement import LayerCost, Recompute
@@ -47,7 +47,7 @@ class AssumedActivations:
 
 
 def assume_activations(
-    plan: Plan, model: Model, costs: Sequence[Sequence[LayerCost]], batch: Batch
+    plan: Plan, model: Model, priced: PricedLayers, batch: Batch
 ) -> AssumedActivations:
     """Bytes saved by layers whose profile has none, where their dimensions and the batch say them.
 
@@ -57,14 +57,13 @@ def assume_activations(
         position
         for position, layer in enumerate(model.layers)
         if layer.dimensions is not None
-        and any(of_class[position].saved_activation_bytes is None for of_class in costs)
+        and any(of_class[position].saved_activation_bytes is None for of_class in priced.costs)
     ]
     length, of_rank = batch.sequence_length, batch.rank_sequence_length
-    filled = [list(of_class) for of_class in costs]
+    filled = [list(of_class) for of_class in priced.costs]
     logits: dict[int, StageLogits] = {}
     if not has_backward(plan) or length is None or of_rank is None or batch.microbatch_size is None:
         return AssumedActivations(filled, (), logits)
-    policies = layer_policies(plan, model)
     for position in without:
         layer = model.layers[position]
         parts = []
@@ -81,7 +80,7 @@ def assume_activations(
                 dropout=plan.memory.dropout or False,
             )
             of_class[position], found = _filled(
-                plan, layer, of_class[position], shape, policies[position]
+                plan, layer, of_class[position], shape, priced.policies[position]
             )
             parts.append(found)
         if any(part != (0, 0, 0) for part in parts):

@@ -1,10 +1,11 @@
 """Floating-point operations of one iteration of a plan, over all of its ranks."""
 
+from collections.abc import Sequence
+
 from service.core.amounts import SizeClasses, combine
 from service.core.models.flops import CountedFrom, LayerFlops, layer_flops
 from service.core.models.graph import Model
 from service.core.plans.plan import Plan, PlanFlops
-from service.core.plans.recompute import layer_policies
 from service.core.plans.schedule import has_backward
 from service.core.plans.workload import Batch
 from service.core.profiles.measurement import Recompute
@@ -12,11 +13,10 @@ from service.core.profiles.measurement import Recompute
 __all__ = ["plan_flops"]
 
 
-def plan_flops(plan: Plan, model: Model, batch: Batch, sizes: SizeClasses) -> PlanFlops | None:
-    """None where the plan does not say how many tokens there are.
-
-    Raises `InvalidInput` as `layer_policies` does.
-    """
+def plan_flops(
+    plan: Plan, model: Model, policies: Sequence[Recompute], batch: Batch, sizes: SizeClasses
+) -> PlanFlops | None:
+    """None where the plan does not say how many tokens there are; `policies` has one a layer."""
     if batch.microbatch_size is None or batch.sequence_length is None:
         return None
     replicas = batch.microbatch_size * plan.degrees.data
@@ -25,7 +25,7 @@ def plan_flops(plan: Plan, model: Model, batch: Batch, sizes: SizeClasses) -> Pl
     pairs = replicas * sizes.spread(squares).total
     backward = has_backward(plan)
     needed = again = from_parameters = 0
-    for layer, policy in zip(model.layers, layer_policies(plan, model), strict=True):
+    for layer, policy in zip(model.layers, policies, strict=True):
         flops = layer_flops(layer, tokens, pairs)
         if flops is None:
             return None

@@ -47,9 +47,13 @@ FREE = LayerCost(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedLayers:
-    """The cost of each layer, in execution order, for each size class, and what is said of it."""
+    """The cost of each layer, in execution order, for each size class, and what is said of it.
+
+    `policies` says which activations each layer drops.
+    """
 
     costs: list[list[LayerCost]]
+    policies: tuple[Recompute, ...]
     assumptions: tuple[Statement, ...]
     left_out: tuple[Statement, ...] = ()
 
@@ -77,8 +81,6 @@ def layer_costs(
     """
     check_lookups(model, sizes)
     policies = layer_policies(plan, model)
-    if not has_backward(plan):
-        policies = (Recompute.NONE,) * len(policies)
     faults: list[Fault] = []
     costs = []
     lookup = LayerLookup(profile, plan.unmeasured_shapes or UnmeasuredShapes.INTERPOLATE)
@@ -92,7 +94,7 @@ def layer_costs(
             break
     if faults:
         raise InvalidInput(fault.under("costs", "profile") for fault in faults)
-    return PricedLayers(costs, lookup.statements(), _spread_left_out(costs))
+    return PricedLayers(costs, policies, lookup.statements(), _spread_left_out(costs))
 
 
 def _spread_left_out(costs: Sequence[Sequence[LayerCost]]) -> tuple[Statement, ...]:

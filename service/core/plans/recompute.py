@@ -3,6 +3,7 @@
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.graph import Model
 from service.core.plans.plan import Plan
+from service.core.plans.schedule import has_backward
 from service.core.profiles.measurement import Recompute
 from service.core.profiles.patterns import is_pattern, name_expression
 
@@ -18,8 +19,9 @@ def recomputes(plan: Plan) -> bool:
 def layer_policies(plan: Plan, model: Model) -> tuple[Recompute, ...]:
     """The policy of each layer, in execution order: of its name, else of its pattern, else default.
 
-    Raises `InvalidInput` with each entry that fits no layer, and each whose pattern gives a layer
-    another policy than an earlier one.
+    Without a backward nothing is computed again, whatever the plan asks for. Raises `InvalidInput`
+    with each entry that fits no layer, and each whose pattern gives a layer another policy than an
+    earlier one.
     """
     default = Recompute(plan.recompute)
     named = {name: Recompute(policy) for name, policy in plan.recompute_layers}
@@ -51,6 +53,8 @@ def layer_policies(plan: Plan, model: Model) -> tuple[Recompute, ...]:
             faults.append(_fault(FaultCode.INCONSISTENT, pattern, detail))
     if faults:
         raise InvalidInput(faults)
+    if not has_backward(plan):
+        return (Recompute.NONE,) * len(model.layers)
     return tuple(
         named.get(layer.name) or of_pattern.get(layer.name, ("", default))[1]
         for layer in model.layers

@@ -143,9 +143,9 @@ def resolve(
                     assumed_layers, plan, model, batch, sizes, stage_of_layer, of_stages, cluster
                 )
         if layers is not None and batch is not None:
-            flops = attempt(plan_flops, plan, model, batch, sizes)
+            flops = plan_flops(plan, model, layers.policies, batch, sizes)
             if stage_of_layer is not None:
-                assumed = assume_activations(plan, model, layers.costs, batch)
+                assumed = assume_activations(plan, model, layers, batch)
                 stages = measured_stages(plan, model, stage_of_layer, assumed.costs)
                 stages = with_activations(plan, stages, stage_of_layer, assumed)
         if stage_of_layer is not None and batch is not None:
