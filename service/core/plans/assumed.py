@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.core.amounts import SizeClasses, at_class
+from service.core.amounts import SizeClasses
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.models.dimensions import Experts
 from service.core.models.dtypes import DType
@@ -16,7 +16,7 @@ from service.core.models.sizes import BatchShape, TensorBytes, tensor_bytes
 from service.core.plans.measured import FREE, PricedLayers, check_lookups
 from service.core.plans.plan import AssumedCosts, Plan, Statement
 from service.core.plans.recompute import layer_policies
-from service.core.plans.workload import Batch
+from service.core.plans.workload import Batch, batch_shapes
 from service.core.profiles.measurement import (
     NO_COMMUNICATION,
     Communication,
@@ -71,7 +71,7 @@ def assumed_layers(
     dtype = _compute_dtype(plan, model, assumed)
     rooflines = _rooflines(assumed, dtype, max(stage_of_layer) + 1, devices, cluster)
     policies = layer_policies(plan, model)
-    shapes = [_shape(plan, model, batch, number, sizes) for number in range(sizes.count)]
+    shapes = [_shape(model, shape) for shape in batch_shapes(plan, batch, sizes)]
     touching = _tensors_of_layers(model)
     costs = []
     for shape in shapes:
@@ -186,23 +186,14 @@ def _efficiencies(assumed: AssumedCosts) -> tuple[float, float]:
     )
 
 
-def _shape(plan: Plan, model: Model, batch: Batch, number: int, sizes: SizeClasses) -> _Shape:
-    if batch.microbatch_size is None or batch.sequence_length is None:
+def _shape(model: Model, batch: BatchShape) -> _Shape:
+    if batch.sequence_length is None:
         raise ValueError("a plan with assumed costs says how many tokens a microbatch has")
-    whole = at_class(batch.sequence_length, number)
-    of_rank = whole // plan.degrees.context
-    shape = BatchShape(
-        microbatch_size=batch.microbatch_size,
-        sequence_length=whole,
-        lengths_differ=sizes.count > 1,
-        context=plan.degrees.context,
-        tensor=plan.degrees.tensor,
-        sequence_parallel=plan.degrees.sequence_parallel,
-    )
-    found = [tensor_bytes(tensor, shape) for tensor in model.tensors]
+    tokens = batch.microbatch_size * (batch.sequence_length // batch.context)
+    found = [tensor_bytes(tensor, batch) for tensor in model.tensors]
     return _Shape(
-        tokens=batch.microbatch_size * of_rank,
-        token_pairs=batch.microbatch_size * of_rank * whole,
+        tokens=tokens,
+        token_pairs=tokens * batch.sequence_length,
         tensors=tuple(None if isinstance(size, Fault) else size for size in found),
     )
 

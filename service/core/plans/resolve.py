@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from service.core.amounts import SizeClasses, at_class
+from service.core.amounts import SizeClasses
 from service.core.errors import Fault, InvalidInput
 from service.core.models.cuts import cut_model
 from service.core.models.graph import Model
-from service.core.models.sizes import BatchShape
 from service.core.models.weights import StageWeights, stage_weights
 from service.core.plans.assumed import assumed_layers
 from service.core.plans.assumed_activations import (
@@ -49,7 +48,7 @@ from service.core.plans.schedule import (
 )
 from service.core.plans.tied_exchange import PricedCopies, tied_copies
 from service.core.plans.tied_statements import assumptions_of_copies, left_out_of_copies
-from service.core.plans.workload import Batch, resolve_batch, size_classes
+from service.core.plans.workload import Batch, batch_shapes, resolve_batch, size_classes
 from service.core.profiles.profile import Profile
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.cluster import Cluster
@@ -291,22 +290,10 @@ def _cut(
 ) -> list[Payload] | None:
     if plan.partition is None or batch.microbatch_size is None:
         return None
-    length = batch.sequence_length
-    shapes = [
-        BatchShape(
-            microbatch_size=batch.microbatch_size,
-            sequence_length=None if length is None else at_class(length, number),
-            lengths_differ=sizes.count > 1,
-            context=plan.degrees.context,
-            tensor=plan.degrees.tensor,
-            sequence_parallel=plan.degrees.sequence_parallel,
-        )
-        for number in range(sizes.count)
-    ]
     cuts = cut_model(
         model,
         stage_of_layer,
-        shapes,
+        batch_shapes(plan, batch, sizes),
         plan.partition.skip_routing,
         with_gradients=has_backward(plan),
     )

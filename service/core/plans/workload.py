@@ -4,12 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 
-from service.core.amounts import Amount, SizeClasses, combine
+from service.core.amounts import Amount, SizeClasses, at_class, combine
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.models.sizes import BatchShape
 from service.core.plans.plan import ActivationChange, Degrees, GivenStage, Plan
 
 __all__ = [
     "Batch",
+    "batch_shapes",
     "given_lists",
     "lengths_differ",
     "prices_layers",
@@ -170,3 +172,24 @@ def _split_faults(sequence_length: int, degrees: Degrees) -> list[Fault]:
         )
         return [Fault(FaultCode.INDIVISIBLE, ("parallelism", "tensor"), detail)]
     return []
+
+
+def batch_shapes(plan: Plan, batch: Batch, sizes: SizeClasses) -> list[BatchShape]:
+    """A microbatch of each size class, as tensors of it are split.
+
+    `batch` has a microbatch size.
+    """
+    if batch.microbatch_size is None:
+        raise ValueError("without a microbatch size nobody knows the sizes of tensors")
+    length = batch.sequence_length
+    return [
+        BatchShape(
+            microbatch_size=batch.microbatch_size,
+            sequence_length=None if length is None else at_class(length, number),
+            lengths_differ=sizes.count > 1,
+            context=plan.degrees.context,
+            tensor=plan.degrees.tensor,
+            sequence_parallel=plan.degrees.sequence_parallel,
+        )
+        for number in range(sizes.count)
+    ]
