@@ -113,11 +113,11 @@ def _attention(
 ) -> Iterator[int]:
     """Beside scores: inputs of each product, and what FlashAttention remembers of the softmax."""
     size, tokens = shape.element_bytes, shape.tokens
-    heads = -(-attention.heads // shape.tensor)
+    heads = shape.shared(attention.heads)
     yield shape.own_tokens * hidden * size  # input of the first product
     if isinstance(attention, Attention):
         # A rank has at least one key-value head, so where there are fewer than ranks some repeat.
-        keys = -(-attention.key_value_heads // shape.tensor)
+        keys = shape.shared(attention.key_value_heads)
         yield tokens * heads * attention.head_size * size  # queries
         yield 2 * tokens * keys * attention.head_size * size  # keys and values
         values = attention.head_size
@@ -137,7 +137,7 @@ def _attention(
 
 def _scores(attention: Attention | LatentAttention, shape: KeptShape) -> int:
     """The softmax; with dropout its mask and what that leaves of it."""
-    pairs = -(-attention.heads // shape.tensor) * shape.tokens * shape.sequence_length
+    pairs = shape.shared(attention.heads) * shape.tokens * shape.sequence_length
     each = shape.element_bytes + (1 + shape.element_bytes if shape.dropout else 0)
     return pairs * each
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
-from service.core.models.dimensions import Dimensions, Split
+from service.core.models.dimensions import Dimensions, Experts, Split
 from service.core.models.dtypes import DType
 
 __all__ = [
@@ -70,6 +70,11 @@ class Layer:
     def is_input(self) -> bool:
         """Whether the layer only hands out what the loader read."""
         return self.kind == INPUT_KIND
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether tokens choose among parts of it."""
+        return self.dimensions is not None and isinstance(self.dimensions.feed_forward, Experts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,10 @@ class ModelWeight:
     def label(self) -> str:
         """What to call it in a sentence."""
         return f"{'tied group' if self.is_group else 'parameter'} {self.name!r}"
+
+    def stages(self, stage_of_layer: Sequence[int]) -> tuple[int, ...]:
+        """The stages that hold it, ascending."""
+        return tuple(sorted({stage_of_layer[layer] for layer in self.layers}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,8 +32,7 @@ def stage_weights(model: Model, stage_of_layer: Sequence[int]) -> tuple[StageWei
     stages = range(max(stage_of_layer) + 1)
     counts, tied, copied, sizes = ([0 for _ in stages] for _ in range(4))
     for weight in model.weights:
-        holders = sorted({stage_of_layer[layer] for layer in weight.layers})
-        for place, stage in enumerate(holders):
+        for place, stage in enumerate(weight.stages(stage_of_layer)):
             counts[stage] += weight.count
             sizes[stage] += weight.count * weight.dtype.bytes_per_element
             tied[stage] += weight.count * (len(weight.layers) > 1)

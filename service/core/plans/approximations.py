@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.plans.plan import Statement
+from service.core.plans.statements import counted
 from service.core.profiles.interpolation import Approximation, ErrorSource, UnmeasuredShapes
 from service.core.profiles.measurement import LayerCost, Point
 from service.core.profiles.profile import Profile
@@ -88,8 +89,7 @@ class LayerLookup:
 def _statement(
     origin: Provenance, variables: tuple[str, ...], source: ErrorSource, group: _Group
 ) -> Statement:
-    count = len(group.layers)
-    of = "1 layer" if count == 1 else f"{count} layers"
+    of = counted(len(group.layers), "layer", "layers")
     where = "between" if origin is Provenance.INTERPOLATED else "beyond"
     shape = "linear in" if len(variables) == 1 else "bilinear in"
     return Statement(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from service.core.amounts import SizeClasses
 from service.core.errors import Fault, FaultCode, InvalidInput
-from service.core.models.dimensions import Experts
 from service.core.models.dtypes import DType
 from service.core.models.flops import CountedFrom, LayerFlops, layer_flops
 from service.core.models.graph import Layer, Model
@@ -16,6 +15,7 @@ from service.core.models.sizes import BatchShape, TensorBytes, tensor_bytes
 from service.core.plans.measured import FREE, PricedLayers, check_lookups
 from service.core.plans.plan import AssumedCosts, Plan, Statement
 from service.core.plans.recompute import layer_policies
+from service.core.plans.statements import counted
 from service.core.plans.workload import Batch, batch_shapes
 from service.core.profiles.measurement import (
     NO_COMMUNICATION,
@@ -263,7 +263,7 @@ def _weight_bytes(plan: Plan, layer: Layer, tokens: int) -> int:
     of = layer.dimensions
     moved = 0
     for parameter in layer.parameters:
-        elements = -(-parameter.count // plan.degrees.sharing(parameter.split))
+        elements = plan.degrees.share(parameter.count, parameter.split)
         if of is not None and of.embedding_vocabulary is not None:
             elements = min(elements, tokens * of.hidden)
         moved += elements * parameter.dtype.bytes_per_element
@@ -290,18 +290,11 @@ def _assumption(
         "a backward has twice the FLOPs of a forward, attention the full square of the sequence, "
         "tensor-parallel ranks share them evenly"
     )
-    counted = [
-        layer_flops(layer, 1, 1)
-        for layer in model.layers
-        if not layer.is_input and layer.parameters
-    ]
-    plain = sum(one is not None and one.counted_from is CountedFrom.PARAMETERS for one in counted)
+    of_one = [layer_flops(layer, 1, 1) for layer in model.layers]
+    plain = sum(one is not None and one.counted_from is CountedFrom.PARAMETERS for one in of_one)
     if plain:
         said += f"; {plain} layers without dimensions take 2 FLOPs a parameter and token"
-    if any(
-        layer.dimensions is not None and isinstance(layer.dimensions.feed_forward, Experts)
-        for layer in model.layers
-    ):
+    if any(layer.has_experts for layer in model.layers):
         said += "; tokens choose their experts evenly"
     return Statement("assumed_costs", said)
 
@@ -319,7 +312,7 @@ def _left_out(unsized: int) -> tuple[Statement, ...]:
     )
     if not unsized:
         return (inside,)
-    tensors = "1 tensor" if unsized == 1 else f"{unsized} tensors"
+    tensors = counted(unsized, "tensor", "tensors")
     sizes = Statement(
         "assumed_tensor_bytes",
         f"the memory traffic of {tensors} whose bytes are not known at this shape",

@@ -10,7 +10,6 @@ from service.core.models.activations import (
     layer_activations,
     logit_bytes,
 )
-from service.core.models.dimensions import Experts
 from service.core.models.graph import Layer, Model
 from service.core.plans import memory_statements
 from service.core.plans.measured import PricedLayers
@@ -85,11 +84,7 @@ def assume_activations(
             parts.append(found)
         if any(part != (0, 0, 0) for part in parts):
             logits[position] = StageLogits(*(total(column) for column in zip(*parts, strict=True)))
-    experts = any(
-        isinstance(dimensions.feed_forward, Experts)
-        for position in without
-        if (dimensions := model.layers[position].dimensions) is not None
-    )
+    experts = any(model.layers[position].has_experts for position in without)
     return AssumedActivations(filled, tuple(without), logits, experts)
 
 

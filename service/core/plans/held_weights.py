@@ -129,9 +129,8 @@ def _all_held(
 
 
 def _held(count: int, dtype: DType | None, split: Split | None, degrees: Degrees) -> HeldWeights:
-    sharing = degrees.sharing(split)
     replicas = degrees.expert_replicas if split is Split.EXPERT else degrees.weight_replicas
-    return HeldWeights(-(-count // sharing), dtype, sharing, replicas)
+    return HeldWeights(degrees.share(count, split), dtype, degrees.sharing(split), replicas)
 
 
 def _merged(held: Sequence[HeldWeights]) -> tuple[HeldWeights, ...]:

@@ -13,6 +13,7 @@ from service.core.plans.partition import layers_by_stage
 from service.core.plans.plan import CostSources, Plan, ResolvedStage, Statement
 from service.core.plans.recompute import layer_policies
 from service.core.plans.schedule import has_backward, splits_backward, stage_ranks
+from service.core.plans.statements import counted
 from service.core.plans.workload import Batch
 from service.core.profiles.interpolation import UnmeasuredShapes
 from service.core.profiles.measurement import (
@@ -104,7 +105,7 @@ def _spread_left_out(costs: Sequence[Sequence[LayerCost]]) -> tuple[Statement, .
     )
     if not silent:
         return ()
-    layers = "1 layer that was" if silent == 1 else f"{silent} layers that were"
+    layers = counted(silent, "layer that was", "layers that were")
     detail = f"how much the time of {layers} measured without a spread varies from run to run"
     return (Statement("cost_spread", detail),)
 

@@ -97,6 +97,10 @@ class Degrees:
             return self.expert * self.expert_tensor
         return 1 if split is Split.NONE else self.tensor
 
+    def share(self, count: int, split: Split | None) -> int:
+        """Of so many elements of a weight those on one rank, rounded up."""
+        return -(-count // self.sharing(split))
+
     @property
     def weight_replicas(self) -> int:
         """How many ranks hold the same dense weights: context x data."""

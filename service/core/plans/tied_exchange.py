@@ -65,7 +65,7 @@ def tied_copies(
     """
     together: dict[tuple[int, ...], list[ModelWeight]] = {}
     for weight in model.weights:
-        stages = tuple(sorted({stage_of_layer[layer] for layer in weight.layers}))
+        stages = weight.stages(stage_of_layer)
         if len(stages) > 1:
             together.setdefault(stages, []).append(weight)
     homes = {
@@ -129,9 +129,8 @@ class _Pricing:
     ) -> TiedCopies:
         """One set of weights that are exchanged together."""
         training = self._plan.training
-        shares = [
-            -(-weight.count // self._plan.degrees.sharing(weight.split)) for weight in weights
-        ]
+        degrees = self._plan.degrees
+        shares = [degrees.share(weight.count, weight.split) for weight in weights]
         held = gradient = 0
         for share, weight in zip(shares, weights, strict=True):
             own = summed = weight.dtype

@@ -133,7 +133,7 @@ def _along_size(grid: _Grid, size: int, length: int, outside: bool) -> Approxima
     pair = _pair(sizes, size, outside)
     if pair is None:
         return None
-    line: _Line = (sizes, lambda other: grid.costs[other, length])
+    line = (sizes, _costs_at_length(grid, length))
     return _on_lines([Bracket("microbatch_size", *pair)], [size], [[line]])
 
 
@@ -142,7 +142,7 @@ def _along_length(grid: _Grid, size: int, length: int, outside: bool) -> Approxi
     pair = _pair(lengths, length, outside) if length else None
     if pair is None:
         return None
-    line: _Line = (lengths, lambda other: grid.costs[size, other])
+    line = (lengths, _costs_at_size(grid, size))
     return _on_lines([Bracket("sequence_length", *pair)], [length], [[line]])
 
 
