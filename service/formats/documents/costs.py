@@ -1,6 +1,6 @@
 """The `costs` of a plan document: stages priced by the plan itself, or a model and a profile."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -15,6 +15,8 @@ from service.formats.documents.fields import (
     Count,
     Reference,
     Seconds,
+    each_or_none,
+    one_or_each,
     or_none,
 )
 
@@ -26,9 +28,6 @@ __all__ = [
     "assumed_to_core",
     "stage_to_core",
 ]
-
-
-Number = TypeVar("Number", int, float)
 
 _Listed = Meta(
     min_length=1, max_length=MAX_LISTED_MICROBATCHES, description="One number for each microbatch"
@@ -327,34 +326,26 @@ def stage_to_core(document: StageDocument) -> GivenStage:
     """The stage as the plan states it, unchecked."""
     deltas = or_none(document.activation_deltas)
     return GivenStage(
-        forward_seconds=_fixed(document.forward_seconds),
-        backward_seconds=_given(document.backward_seconds),
-        backward_input_seconds=_given(document.backward_input_seconds),
-        backward_weight_seconds=_given(document.backward_weight_seconds),
-        recompute_seconds=_given(document.recompute_seconds),
-        pair_seconds=_given(document.pair_seconds),
-        activation_bytes=_given(document.activation_bytes),
-        recomputed_activation_bytes=_given(document.recomputed_activation_bytes),
+        forward_seconds=one_or_each(document.forward_seconds),
+        backward_seconds=each_or_none(document.backward_seconds),
+        backward_input_seconds=each_or_none(document.backward_input_seconds),
+        backward_weight_seconds=each_or_none(document.backward_weight_seconds),
+        recompute_seconds=each_or_none(document.recompute_seconds),
+        pair_seconds=each_or_none(document.pair_seconds),
+        activation_bytes=each_or_none(document.activation_bytes),
+        recomputed_activation_bytes=each_or_none(document.recomputed_activation_bytes),
         activation_deltas=None
         if deltas is None
         else ActivationChange(
-            _fixed(deltas.forward_bytes),
-            _fixed(deltas.backward_input_bytes),
-            _fixed(deltas.backward_weight_bytes),
-            _given(deltas.recompute_bytes),
+            one_or_each(deltas.forward_bytes),
+            one_or_each(deltas.backward_input_bytes),
+            one_or_each(deltas.backward_weight_bytes),
+            each_or_none(deltas.recompute_bytes),
         ),
-        boundary_bytes=_given(document.boundary_bytes),
-        backward_boundary_bytes=_given(document.backward_boundary_bytes),
-        transfer_seconds=_given(document.transfer_seconds),
-        backward_transfer_seconds=_given(document.backward_transfer_seconds),
+        boundary_bytes=each_or_none(document.boundary_bytes),
+        backward_boundary_bytes=each_or_none(document.backward_boundary_bytes),
+        transfer_seconds=each_or_none(document.transfer_seconds),
+        backward_transfer_seconds=each_or_none(document.backward_transfer_seconds),
         parameter_count=or_none(document.parameter_count),
         expert_parameter_count=or_none(document.expert_parameter_count),
     )
-
-
-def _fixed(given: Number | list[Number]) -> Number | tuple[Number, ...]:
-    return tuple(given) if isinstance(given, list) else given
-
-
-def _given(given: Number | list[Number] | UnsetType) -> Number | tuple[Number, ...] | None:
-    return None if isinstance(given, UnsetType) else _fixed(given)

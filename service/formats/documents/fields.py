@@ -4,6 +4,7 @@ A `$` in a pattern is followed by `(?!\\n)`, because Python's `$` also fits befo
 Optional fields are `UNSET` when absent; null is refused.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, TypeVar
 
 from msgspec import UNSET, Meta, UnsetType
@@ -26,8 +27,11 @@ __all__ = [
     "Reference",
     "Seconds",
     "Text",
+    "each_or_none",
+    "one_or_each",
     "or_none",
     "or_unset",
+    "tuple_or_none",
 ]
 
 # The largest integer that every JSON reader keeps exactly.
@@ -91,6 +95,7 @@ PositiveCount = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Ratio = Annotated[float, Meta(ge=0, le=1e6)]
 
 Value = TypeVar("Value")
+Number = TypeVar("Number", int, float)
 
 
 def or_none(value: Value | UnsetType) -> Value | None:
@@ -101,3 +106,18 @@ def or_none(value: Value | UnsetType) -> Value | None:
 def or_unset(value: Value | None) -> Value | UnsetType:
     """The value, or what leaves its field out."""
     return UNSET if value is None else value
+
+
+def tuple_or_none(values: Sequence[Value] | UnsetType) -> tuple[Value, ...] | None:
+    """What is listed, or None when the field is absent."""
+    return None if isinstance(values, UnsetType) else tuple(values)
+
+
+def one_or_each(given: Number | list[Number]) -> Number | tuple[Number, ...]:
+    """One number for all, or one for each."""
+    return tuple(given) if isinstance(given, list) else given
+
+
+def each_or_none(given: Number | list[Number] | UnsetType) -> Number | tuple[Number, ...] | None:
+    """The same of a field that may be absent."""
+    return None if isinstance(given, UnsetType) else one_or_each(given)

@@ -6,7 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.core.errors import Fault, FaultCode, Path
 from service.core.models.dimensions import Attention, Dimensions, Experts, LatentAttention, Mlp
-from service.formats.documents.fields import or_none
+from service.formats.documents.fields import or_none, or_unset
 
 __all__ = [
     "AttentionDocument",
@@ -163,7 +163,6 @@ def _feed_forward(
 def dimensions_document(dimensions: Dimensions) -> DimensionsDocument:
     """The same as a document. Biases, norms and gates of a part are told by its weights."""
     attention, part = dimensions.attention, dimensions.feed_forward
-    vocabulary, head = dimensions.embedding_vocabulary, dimensions.head_vocabulary
     return DimensionsDocument(
         hidden_size=dimensions.hidden,
         attention=AttentionDocument(
@@ -193,6 +192,6 @@ def dimensions_document(dimensions: Dimensions) -> DimensionsDocument:
         )
         if isinstance(part, Experts)
         else UNSET,
-        embedding_vocabulary=UNSET if vocabulary is None else vocabulary,
-        head_vocabulary=UNSET if head is None else head,
+        embedding_vocabulary=or_unset(dimensions.embedding_vocabulary),
+        head_vocabulary=or_unset(dimensions.head_vocabulary),
     )

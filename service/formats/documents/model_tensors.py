@@ -14,6 +14,7 @@ from service.formats.documents.fields import (
     ElementName,
     PositiveCount,
     or_none,
+    tuple_or_none,
 )
 
 __all__ = ["MAX_TENSORS", "ExpectationDocument", "TensorDocument", "tensor_to_core"]
@@ -154,7 +155,7 @@ class TensorDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tr
 
 def tensor_to_core(document: TensorDocument, faults: list[Fault], path: Path) -> Tensor:
     """The tensor as the document has it; what is wrong with it is added to `faults`."""
-    size, shape = or_none(document.bytes), or_none(document.shape)
+    size = or_none(document.bytes)
     microbatch_size = or_none(document.microbatch_size)
     if size is not None and microbatch_size is None:
         detail = "`bytes` hold at one shape only: give the microbatch_size they were recorded at"
@@ -168,7 +169,7 @@ def tensor_to_core(document: TensorDocument, faults: list[Fault], path: Path) ->
         name=document.name,
         producer=or_none(document.producer),
         consumers=tuple(document.consumers),
-        shape=None if shape is None else tuple(shape),
+        shape=tuple_or_none(document.shape),
         recorded=None
         if size is None
         else RecordedSize(size, microbatch_size or 1, or_none(document.sequence_length)),
@@ -194,9 +195,8 @@ def _expected(
         elif each.consumer in said:
             detail = f"{each.consumer!r} has said what it takes above; once is enough"
             faults.append(Fault(FaultCode.DUPLICATE_NAME, here, detail))
-        shape = or_none(each.shape)
         said[each.consumer] = Expectation(
-            shape=None if shape is None else tuple(shape),
+            shape=tuple_or_none(each.shape),
             dtype=or_none(each.dtype),
             layout=or_none(each.layout),
         )

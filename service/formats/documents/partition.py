@@ -12,6 +12,7 @@ from service.formats.documents.fields import (
     Count,
     ElementName,
     or_none,
+    tuple_or_none,
 )
 
 __all__ = ["PartitionDocument", "partition_to_core", "stated_stages"]
@@ -93,11 +94,10 @@ def partition_to_core(document: PartitionDocument | None) -> Partition | None:
     """The partition as the plan states it, unchecked; None where it states none."""
     if document is None:
         return None
-    counts, cuts = or_none(document.layers_per_stage), or_none(document.cuts)
     stages = or_none(document.stages)
     return Partition(
-        layers_per_stage=None if counts is None else tuple(counts),
-        cuts=None if cuts is None else tuple(cuts),
+        layers_per_stage=tuple_or_none(document.layers_per_stage),
+        cuts=tuple_or_none(document.cuts),
         stages=None if stages is None else tuple(tuple(names) for names in stages),
         skip_routing=or_none(document.skip_routing) or SkipRouting.RELAY,
         tied_parameters=or_none(document.tied_parameters) or TiedParameters.REFUSE,

@@ -24,6 +24,7 @@ from service.formats.documents.fields import (
     Reference,
     Text,
     or_none,
+    tuple_or_none,
 )
 from service.formats.documents.memory import MemoryDocument, memory_to_core
 from service.formats.documents.partition import (
@@ -217,7 +218,6 @@ def to_core(document: PlanDocument) -> Plan:
     partition = partition_to_core(or_none(document.partition))
     schedule = schedule_to_core(document.schedule)
     stated = len(stages) if stages is not None else stated_stages(partition)
-    lengths = or_none(document.workload.microbatch_sequence_lengths)
     recompute = or_none(document.recompute)
     policy = None if recompute is None else or_none(recompute.default)
     training, memory = or_none(document.training), or_none(document.memory)
@@ -228,7 +228,9 @@ def to_core(document: PlanDocument) -> Plan:
             microbatch_size=or_none(document.workload.microbatch_size),
             global_batch_size=or_none(document.workload.global_batch_size),
             sequence_length=or_none(document.workload.sequence_length),
-            microbatch_sequence_lengths=None if lengths is None else tuple(lengths),
+            microbatch_sequence_lengths=tuple_or_none(
+                document.workload.microbatch_sequence_lengths
+            ),
         ),
         schedule=schedule,
         stages=None if stages is None else tuple(stage_to_core(stage) for stage in stages),
@@ -271,8 +273,8 @@ def _degrees(document: ParallelismDocument | None, derived: int) -> Degrees:
 def _placement(document: PlacementDocument | None) -> Placement:
     if document is None:
         return Placement()
-    order, devices = or_none(document.order), or_none(document.devices)
+    order = tuple_or_none(document.order)
     return Placement(
-        order=Placement().order if order is None else tuple(order),
-        devices=None if devices is None else tuple(devices),
+        order=Placement().order if order is None else order,
+        devices=tuple_or_none(document.devices),
     )

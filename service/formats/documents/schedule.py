@@ -14,6 +14,7 @@ from service.formats.documents.fields import (
     MAX_ORDER_LENGTH,
     MAX_STAGES,
     or_none,
+    tuple_or_none,
 )
 
 __all__ = ["ScheduleDocument", "ScheduleKind", "schedule_to_core"]
@@ -147,7 +148,7 @@ class ScheduleDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
 
 def schedule_to_core(document: ScheduleDocument) -> Schedule:
     """The schedule with its defaults, unchecked."""
-    kind, order = document.kind.value, or_none(document.order)
+    kind = document.kind.value
     return Schedule(
         kind=kind,
         chunks_per_rank=or_none(document.chunks_per_rank) or schedule_family(kind).chunks or 1,
@@ -155,6 +156,6 @@ def schedule_to_core(document: ScheduleDocument) -> Schedule:
         recompute_before_gradient=or_none(document.recompute_before_gradient) or False,
         group_size=or_none(document.group_size),
         pair_mode=or_none(document.pair_mode),
-        order=None if order is None else tuple(order),
+        order=tuple_or_none(document.order),
         memory_limit_activations=or_none(document.memory_limit_activations),
     )

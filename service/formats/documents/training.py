@@ -10,14 +10,15 @@ from service.core.plans.gradient_reduction import (
     ReductionAlgorithm,
     ReductionOverlap,
 )
-from service.core.plans.gradient_reduction import SecondsByPart as SecondsOf
 from service.core.plans.training import MasterCopy, Optimizer, OptimizerSharding, Training
 from service.formats.documents.fields import (
     MAX_INTEGER,
     MAX_STAGES,
     PositiveCount,
     Seconds,
+    each_or_none,
     or_none,
+    tuple_or_none,
 )
 
 __all__ = ["GradientReductionDocument", "TrainingDocument", "training_to_core"]
@@ -194,17 +195,16 @@ class TrainingDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
 
 def training_to_core(document: TrainingDocument) -> Training:
     """As the plan states it, unchecked; what is left out stays open."""
-    each = or_none(document.optimizer_state_dtypes)
     return Training(
         optimizer=document.optimizer,
         weight_dtype=or_none(document.weight_dtype),
         gradient_dtype=or_none(document.gradient_dtype),
         master_dtype=or_none(document.master_dtype),
         optimizer_state_dtype=or_none(document.optimizer_state_dtype),
-        moment_dtypes=None if each is None else tuple(each),
+        moment_dtypes=tuple_or_none(document.optimizer_state_dtypes),
         optimizer_sharding=or_none(document.optimizer_sharding) or OptimizerSharding.NONE,
         gradient_reduction=_reduction(or_none(document.gradient_reduction)),
-        optimizer_step_seconds=_seconds(document.optimizer_step_seconds),
+        optimizer_step_seconds=each_or_none(document.optimizer_step_seconds),
         tokens=or_none(document.tokens),
     )
 
@@ -216,11 +216,5 @@ def _reduction(document: GradientReductionDocument | None) -> GradientReduction 
         algorithm=or_none(document.algorithm),
         overlap=or_none(document.overlap) or ReductionOverlap.STAGES,
         bucket_bytes=or_none(document.bucket_bytes),
-        seconds=_seconds(document.seconds),
+        seconds=each_or_none(document.seconds),
     )
-
-
-def _seconds(given: float | list[float] | UnsetType) -> SecondsOf | None:
-    if isinstance(given, UnsetType):
-        return None
-    return tuple(given) if isinstance(given, list) else given
