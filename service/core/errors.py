@@ -6,9 +6,10 @@
         └── WorkBudgetExceeded  a valid input whose work is beyond the stated budget
 
 Core code collects `Fault`s and raises once, so that a caller sees all of them together.
+`some_of` names a few of many in a sentence.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +22,7 @@ __all__ = [
     "Path",
     "UnlikePlans",
     "WorkBudgetExceeded",
+    "some_of",
 ]
 
 Path = tuple[str | int, ...]
@@ -90,3 +92,9 @@ class UnlikePlans(InvalidInput):
 
 class WorkBudgetExceeded(InvalidInput):
     """A valid input whose work, known before it is done, is beyond the budget."""
+
+
+def some_of(names: Sequence[object], most: int = 3) -> str:
+    """As many of the names as a sentence bears: `a, b, c and 4 more`."""
+    shown = ", ".join(map(str, names[:most]))
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from service.api.schemas.link_use import TimelineLink, link_terms
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, FaultCode, InvalidInput, some_of
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.schedules.program import OpKind
 from service.core.schedules.selection import Selection
@@ -101,8 +101,7 @@ def check_selection(timeline: Timeline, selection: Selection) -> None:
     unknown = sorted(rank for rank in selection.ranks or () if rank >= ranks)
     if unknown:
         has = f"pipeline ranks 0 to {ranks - 1}" if ranks > 1 else "pipeline rank 0 only"
-        more = f" and {len(unknown) - 3} more" if unknown[3:] else ""
-        detail = f"the plan has {has}; got {', '.join(map(str, unknown[:3]))}{more}"
+        detail = f"the plan has {has}; got {some_of(unknown)}"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("ranks",), detail)])
     count = len(selection.operations(timeline))
     if count > MAX_TIMELINE_OPERATIONS:

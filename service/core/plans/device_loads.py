@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from service.core.amounts import SizeClasses, largest
-from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.errors import Fault, FaultCode, InvalidInput, Path, some_of
 from service.core.models.cuts import SkipRouting
 from service.core.models.graph import Model
 from service.core.plans.loads import DeviceLoad, carried, straight
@@ -94,10 +94,8 @@ def _unknown_layers(recorded: Sequence[RecordedTransfer], model: Model) -> list[
     unknown = sorted(named - set(model.positions))
     if not unknown:
         return []
-    more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
     detail = (
-        f"the transfers of the profile name layers that the model does not have: "
-        f"{', '.join(unknown[:3])}{more}"
+        f"the transfers of the profile name layers that the model does not have: {some_of(unknown)}"
     )
     return [Fault(FaultCode.INCONSISTENT, ("costs", "profile"), detail)]
 

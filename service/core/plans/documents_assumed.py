@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from re import findall
 
+from service.core.errors import some_of
 from service.core.plans.plan import Placed, Plan, Statement
 from service.core.profiles.profile import Profile
 from service.core.topology.cluster import Cluster
@@ -60,11 +61,10 @@ def _default_devices(ranks: int, devices: int, order: Sequence[str]) -> Statemen
 
 def _device_differs(measured_on: str, products: Sequence[str]) -> Statement:
     """Assumption: times of one kind of device stand in for those of another."""
-    listed = ", ".join(products[:3]) + (f" and {len(products) - 3} more" if products[3:] else "")
     return Statement(
         "device_differs",
-        f"the profile is of {measured_on}, the ranks stand on {listed}: its times and sizes are "
-        "taken as they are",
+        f"the profile is of {measured_on}, the ranks stand on {some_of(products)}: its times and "
+        "sizes are taken as they are",
     )
 
 

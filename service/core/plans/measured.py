@@ -6,7 +6,7 @@ from math import fsum, sqrt
 from operator import attrgetter
 
 from service.core.amounts import Amount, SizeClasses, at_class, total
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, FaultCode, InvalidInput, some_of
 from service.core.models.graph import Model
 from service.core.plans.approximations import LayerLookup
 from service.core.plans.partition import layers_by_stage
@@ -149,12 +149,8 @@ def _at_points(
         for (point, _), layers in missing.items()
     ]
     for point, layers in without.items():
-        more = f" and {len(layers) - 3} more" if len(layers) > 3 else ""
         what, why = ("split of the backward", "splits it") if split else ("backward", "has one")
-        detail = (
-            f"no {what} was measured for {', '.join(layers[:3])}{more} at {point}; "
-            f"the schedule {why}"
-        )
+        detail = f"no {what} was measured for {some_of(layers)} at {point}; the schedule {why}"
         faults.append(Fault(FaultCode.MISSING_PROFILE_POINT, (), detail))
     return costs
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, FaultCode, InvalidInput, some_of
 from service.core.models.graph import Model
 from service.core.plans.plan import Partition, TiedParameters
 
@@ -126,8 +126,7 @@ def _by_names(stages: Sequence[Sequence[str]], model: Model) -> tuple[int, ...]:
                 stage_of[name] = stage
     left = [layer.name for layer in model.layers if layer.name not in stage_of]
     if left:
-        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-        detail = f"each layer stands on one stage; missing: {', '.join(left[:3])}{more}"
+        detail = f"each layer stands on one stage; missing: {some_of(left)}"
         faults.append(Fault(FaultCode.MISSING_FIELD, ("partition", "stages"), detail))
     if faults:
         raise InvalidInput(faults)

@@ -6,6 +6,7 @@ Codes are stable; sentences may be reworded. Constants are sentences that always
 from collections.abc import Sequence
 
 from service.core.amounts import Amount, largest, smallest
+from service.core.errors import some_of
 from service.core.plans.plan import Statement
 from service.core.schedules.transfers import TransferMode
 
@@ -362,13 +363,11 @@ def transfers_without_links(boundaries: int) -> Statement:
 
 def unfitting_patterns(patterns: Sequence[str]) -> Statement:
     """Assumption: measurements under patterns that fit nothing were not meant for this model."""
-    shown = ", ".join(repr(pattern) for pattern in patterns[:3])
-    more = f" and {len(patterns) - 3} more" if len(patterns) > 3 else ""
-    fit = "pattern fits" if len(patterns) == 1 else "patterns fit"
+    fit = counted(len(patterns), "pattern fits", "patterns fit")
+    shown = some_of([repr(pattern) for pattern in patterns])
     return Statement(
         "unfitting_patterns",
-        f"{len(patterns)} {fit} no layer of the model, so what was measured under them prices "
-        f"nothing: {shown}{more}",
+        f"{fit} no layer of the model, so what was measured under them prices nothing: {shown}",
     )
 
 

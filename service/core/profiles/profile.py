@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from re import Pattern
 
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, FaultCode, InvalidInput, some_of
 from service.core.profiles.interpolation import Approximation, Shapes
 from service.core.profiles.measurement import (
     LayerCost,
@@ -201,9 +201,6 @@ def _two_patterns(layer: str, point: Point, patterns: Sequence[str]) -> Fault:
     return Fault(FaultCode.INCONSISTENT, (), detail)
 
 
-def _listed(layers: Sequence[str], limit: int = 3) -> str:
-    shown = ", ".join(repr(layer) for layer in layers[:limit])
-    if len(layers) == 1:
-        return f"layer {shown} was"
-    more = f" and {len(layers) - limit} more" if len(layers) > limit else ""
-    return f"layers {shown}{more} were"
+def _listed(layers: Sequence[str]) -> str:
+    shown = some_of([repr(layer) for layer in layers])
+    return f"layer {shown} was" if len(layers) == 1 else f"layers {shown} were"

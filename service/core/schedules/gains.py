@@ -7,7 +7,7 @@ from math import isfinite
 
 import numpy as np
 
-from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.errors import Fault, FaultCode, InvalidInput, Path, some_of
 from service.core.schedules.critical_path import CriticalPath
 from service.core.schedules.program import OpKind
 from service.core.schedules.sensitivity import path_inputs, timed_kinds
@@ -197,11 +197,11 @@ def _boundary_faults(timeline: Timeline, change: TransferChange, path: Path) -> 
     targets = [edge.target for edge in program.stage_edges if edge.source == change.source]
     if not targets:
         sources = sorted({edge.source for edge in program.stage_edges})
-        some = f"the stages {_listed(sources)} hand on" if sources else "no stage hands on"
+        some = f"the stages {some_of(sources, 10)} hand on" if sources else "no stage hands on"
         detail = f"{some}; got {change.source}"
         return [Fault(FaultCode.INCONSISTENT, (*path, "source_stage"), detail)]
     if change.target not in targets:
-        detail = f"stage {change.source} hands on to {_listed(targets)}; got {change.target}"
+        detail = f"stage {change.source} hands on to {some_of(targets, 10)}; got {change.target}"
         return [Fault(FaultCode.INCONSISTENT, (*path, "target_stage"), detail)]
     ranks = program.stage_ranks[0]
     if ranks[change.source] == ranks[change.target]:
@@ -216,12 +216,6 @@ def _boundary_faults(timeline: Timeline, change: TransferChange, path: Path) -> 
         detail = "no tensor of this boundary needs a gradient: no transfer goes backward"
         return [Fault(FaultCode.INCONSISTENT, (*path, "direction"), detail)]
     return []
-
-
-def _listed(stages: Sequence[int], most: int = 10) -> str:
-    """Some of the stages, as many as a sentence bears."""
-    shown = ", ".join(str(stage) for stage in stages[:most])
-    return f"{shown} and {len(stages) - most} more" if len(stages) > most else shown
 
 
 def _new_times(before: Sequence[int], change: Change, path: Path, faults: list[Fault]) -> list[int]:
