@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from service.core.schedules.program import OpKind
 from service.core.schedules.timeline import Timeline
 
 __all__ = ["StageGradients", "stage_gradients"]
-
-Int64Array = npt.NDArray[np.int64]
 
 _GIVES_WEIGHT_GRADIENTS = (OpKind.BACKWARD, OpKind.BACKWARD_WEIGHT, OpKind.FORWARD_BACKWARD)
 
@@ -37,23 +34,17 @@ def stage_gradients(timeline: Timeline) -> tuple[StageGradients, ...]:
     ranks, if any microbatch comes by.
     """
     program, run = timeline.program, timeline.run
-    last: dict[tuple[int, int], int] = {}
-    operations = np.flatnonzero(
-        np.isin(program.kind, [int(kind) for kind in _GIVES_WEIGHT_GRADIENTS])
-    )
-    stages, ranks = program.backward_stage[operations], program.rank[operations]
-    # A rank runs its operations in this order, so that the last one of a stage has the last word.
-    for operation, stage, rank in zip(
-        operations.tolist(), stages.tolist(), ranks.tolist(), strict=True
-    ):
-        last[stage, rank] = operation
+    # A rank runs its operations in this order, so the first from the end is the last of a stage.
+    operations = np.flatnonzero(np.isin(program.kind, _GIVES_WEIGHT_GRADIENTS))[::-1]
+    held = program.backward_stage[operations] * np.int64(program.ranks) + program.rank[operations]
+    places, last = np.unique(held, return_index=True)
     return tuple(
         StageGradients(
-            stage=stage,
-            rank=rank,
+            stage=place // program.ranks,
+            rank=place % program.ranks,
             last_microbatch=int(program.backward_microbatch[operation]),
             last_start=int(run.start[operation]),
             complete=int(run.end[operation]),
         )
-        for (stage, rank), operation in sorted(last.items())
+        for place, operation in zip(places.tolist(), operations[last].tolist(), strict=True)
     )
