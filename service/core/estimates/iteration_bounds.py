@@ -99,18 +99,16 @@ def _before(timeline: Timeline, overlap: ReductionOverlap) -> Mapping[tuple[int,
             for way in program.stage_ranks.tolist()
             for stage, rank in enumerate(way)
         }
-    touched: dict[tuple[int, int], int] = {}
     paired = program.backward_stage != program.stage
-    for stages_of, chosen in (
-        (program.stage, np.ones(program.operations, dtype=np.bool_)),
-        (program.backward_stage, paired),
-    ):
-        key = stages_of[chosen].astype(np.int64) * program.ranks + program.rank[chosen]
-        sums = np.zeros(program.stages * program.ranks, dtype=np.int64)
-        np.add.at(sums, key, durations[chosen])
-        for number in np.flatnonzero(sums).tolist():
-            place = divmod(number, program.ranks)
-            touched[place] = touched.get(place, 0) + int(sums[number])
+    stages = np.concatenate((program.stage, program.backward_stage[paired])).astype(np.int64)
+    ranks = np.concatenate((program.rank, program.rank[paired]))
+    places, at = np.unique(stages * program.ranks + ranks, return_inverse=True)
+    sums = np.zeros(len(places), dtype=np.int64)
+    np.add.at(sums, at, np.concatenate((durations, durations[paired])))
+    touched = {
+        divmod(place, program.ranks): time
+        for place, time in zip(places.tolist(), sums.tolist(), strict=True)
+    }
     if overlap is ReductionOverlap.STAGES:
         return touched
     longest = int(durations.max())

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.estimates.activations import known_activation_deltas
 from service.core.memory.live import ActivationDeltas, byte_series
-from service.core.memory.standing import Standing, standing_terms
+from service.core.memory.standing import OnRank, Standing, on_ranks, standing_terms
 from service.core.memory.terms import (
     OPTIMIZER_STEP,
     Instant,
@@ -22,7 +22,8 @@ from service.core.memory.terms import (
     judge,
 )
 from service.core.plans.memory_settings import RESERVE_FRACTION, USABLE_FRACTION
-from service.core.plans.plan import Provenance, ResolvedPlan
+from service.core.plans.payloads import MAX_BYTES
+from service.core.plans.plan import Provenance, ResolvedPlan, ResolvedStage
 from service.core.plans.schedule import has_backward, plan_family
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.stage_times import pick
@@ -33,8 +34,6 @@ __all__ = ["PlanMemory", "plan_memory"]
 
 Int64Array = npt.NDArray[np.int64]
 
-# Integers that JSON carries exactly.
-_MAX_BYTES = 2**53 - 1
 # What the plan's section `memory` may state itself, and what to do where a section is too much.
 _SETTINGS = frozenset({Term.WORKSPACE, Term.COMMUNICATORS, Term.CONTEXT, Term.GRADIENT_BUCKETS})
 _LESS = {
@@ -83,8 +82,8 @@ def plan_memory(
     if update is not None:
         copies = [one.copies for one in weight_versions(program, update)]
     ranks = tuple(
-        _rank(resolved, program, timeline, rank, moving, copies[rank])
-        for rank in range(program.ranks)
+        _rank(resolved, program, timeline, here, moving, copies[here.rank])
+        for here in on_ranks(resolved)
     )
     verdicts = [rank.verdict.feasible for rank in ranks]
     feasible: bool | None = True if all(verdicts) else None
@@ -98,6 +97,7 @@ class _Moving:
     """(operations,) bytes of each term during each operation, and stages of unknown ones."""
 
     series: dict[Term, Int64Array]
+    makes_gradients: npt.NDArray[np.bool_]
     unknown: dict[int, UnknownTerm]
     recompute_unknown: frozenset[int]
 
@@ -130,6 +130,7 @@ def _moving(resolved: ResolvedPlan, program: Program) -> _Moving:
     reason = "the activation bytes of a stage of the rank are not given"
     return _Moving(
         series,
+        np.isin(program.kind, _MAKE_GRADIENTS),
         {stage: UnknownTerm(Term.ACTIVATIONS, reason) for stage in missing},
         frozenset(stage.stage for stage in resolved.stages if stage.recomputed_bytes is None),
     )
@@ -155,13 +156,14 @@ def _rank(
     resolved: ResolvedPlan,
     program: Program,
     timeline: Timeline | None,
-    rank: int,
+    here: OnRank,
     moving: _Moving,
     versions: int,
 ) -> RankMemory:
+    rank = here.rank
     first, stop = program.rank_offsets[rank : rank + 2].tolist()
-    stages = tuple(stage.stage for stage in resolved.stages if rank in stage.ranks)
-    standing, unknown = standing_terms(resolved, rank, versions)
+    stages = tuple(stage.stage for stage in here.stages)
+    standing, unknown = standing_terms(resolved, here, versions)
     stated = sum(one.bytes for one in standing if one.term in _SETTINGS)
     _refuse_too_much(rank, stated, "memory")
     _refuse_too_much(rank, sum(one.bytes for one in standing), "costs")
@@ -170,7 +172,7 @@ def _rank(
     if moving.recompute_unknown.intersection(stages):
         reason = "what a recomputation makes on a stage of the rank is not given"
         unknown.append(UnknownTerm(Term.RECOMPUTED_ACTIVATIONS, reason))
-    makes = np.isin(program.kind[first:stop], _MAKE_GRADIENTS)
+    makes = moving.makes_gradients[first:stop]
     asynchronous = plan_family(resolved.plan).update is not None
     if asynchronous and program.microbatches < program.ranks - rank:
         reason = "a pipeline that is never drained has microbatches of the next iteration in flight"
@@ -192,7 +194,7 @@ def _rank(
     maximum = {
         term: max(int(series.max()), at_step.get(term, 0)) for term, series in during.items()
     }
-    said = {one.term: (one.origin, one.rule) for one in standing} | _moving_rules(resolved, stages)
+    said = {one.term: (one.origin, one.rule) for one in standing} | _moving_rules(here.stages)
     terms = [
         TermBytes(term, found[term], maximum[term], *said[term])
         for term in Term
@@ -219,8 +221,8 @@ def _rank(
 
 
 def _refuse_too_much(rank: int, size: int, section: str) -> None:
-    if size > _MAX_BYTES:
-        detail = f"rank {rank} would hold more than {_MAX_BYTES} bytes: {_LESS[section]}"
+    if size > MAX_BYTES:
+        detail = f"rank {rank} would hold more than {MAX_BYTES} bytes: {_LESS[section]}"
         raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, (section,), detail)])
 
 
@@ -239,14 +241,11 @@ def _present(
     return full, 0 if one.in_operations else one.bytes
 
 
-def _moving_rules(
-    resolved: ResolvedPlan, stages: Sequence[int]
-) -> dict[Term, tuple[TermOrigin, str]]:
-    here = [resolved.stages[stage] for stage in stages]
+def _moving_rules(stages: Sequence[ResolvedStage]) -> dict[Term, tuple[TermOrigin, str]]:
     origin = TermOrigin.MEASURED
-    if any(stage.provenance is Provenance.GIVEN for stage in here):
+    if any(stage.provenance is Provenance.GIVEN for stage in stages):
         origin = TermOrigin.GIVEN
-    if any(stage.activations_assumed for stage in here):
+    if any(stage.activations_assumed for stage in stages):
         origin = TermOrigin.ASSUMED
     return {
         Term.ACTIVATIONS: (

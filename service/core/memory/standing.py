@@ -1,23 +1,55 @@
 """Terms of a rank that do not follow its operations: weights and what belongs to them, buffers."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from service.core.amounts import largest
 from service.core.memory.communicators import communicator_bytes, communicator_sizes
 from service.core.memory.static import static_state, whole_gradients, whole_weights
 from service.core.memory.terms import Term, TermOrigin, UnknownTerm
 from service.core.plans.memory_settings import CONTEXT_BYTES, GATHERED_UNITS, WORKSPACE_BYTES
-from service.core.plans.plan import ResolvedPlan, TransferOrigin
+from service.core.plans.plan import Boundary, ResolvedPlan, ResolvedStage, TransferOrigin
 from service.core.plans.rank_weights import HeldWeights, RankWeights
 from service.core.plans.schedule import has_backward
 from service.core.plans.training import OptimizerSharding, Training
 
-__all__ = ["Standing", "standing_terms"]
+__all__ = ["OnRank", "Standing", "on_ranks", "standing_terms"]
 
 _NO_PARAMETERS = "the plan does not say how many parameters the stages of the rank have"
 _NO_TRAINING = "the plan does not say how weights are trained (training)"
 _NO_LAYERS = "stages that state their own costs have no layers, whose largest it is the size of"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnRank:
+    """A pipeline rank with its stages, the boundaries that it sends or receives over, and copies.
+
+    `copies` is how many ranks hold a copy of its tied weights, the most of several; 1 without.
+    """
+
+    rank: int
+    stages: list[ResolvedStage] = field(default_factory=list)
+    boundaries: list[Boundary] = field(default_factory=list)
+    copies: int = 1
+
+
+def on_ranks(resolved: ResolvedPlan) -> list[OnRank]:
+    """Every pipeline rank."""
+    degree = resolved.plan.degrees.pipeline
+    copies = [1] * degree
+    for tied in resolved.tied_copies:
+        for rank in tied.pipeline_ranks:
+            copies[rank] = max(copies[rank], len(tied.pipeline_ranks))
+    found = [OnRank(rank, copies=copies[rank]) for rank in range(degree)]
+    for stage in resolved.stages:
+        for rank in set(stage.ranks):
+            found[rank].stages.append(stage)
+    for boundary in resolved.boundaries:
+        if boundary.origin is not TransferOrigin.LOCAL:
+            ends = boundary.source, boundary.target
+            for rank in {resolved.stages[end].ranks[boundary.direction] for end in ends}:
+                found[rank].boundaries.append(boundary)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +70,7 @@ class Standing:
 
 
 def standing_terms(
-    resolved: ResolvedPlan, rank: int, versions: int
+    resolved: ResolvedPlan, here: OnRank, versions: int
 ) -> tuple[list[Standing], list[UnknownTerm]]:
     """What a rank holds whatever it runs, and what of that is not known.
 
@@ -47,7 +79,7 @@ def standing_terms(
     """
     known: list[Standing] = []
     unknown: list[UnknownTerm] = []
-    weights = resolved.rank_weights[rank]
+    weights = resolved.rank_weights[here.rank]
     training = resolved.plan.training if has_backward(resolved.plan) else None
     typed = weights is not None and all(
         one.dtype is not None or resolved.plan.training is not None for one in weights.held
@@ -65,8 +97,8 @@ def standing_terms(
         if weights.buffer_bytes:
             rule = "buffers of the layers (state that is not trained), each in its own type"
             known.append(Standing(Term.BUFFERS, weights.buffer_bytes, TermOrigin.COMPUTED, rule))
-    _boundary_buffers(resolved, rank, known, unknown)
-    known += _of_the_device(resolved, rank)
+    _boundary_buffers(here.boundaries, known, unknown)
+    known += _of_the_device(resolved, here)
     return known, unknown
 
 
@@ -170,19 +202,9 @@ def _of_largest_layer(
 
 
 def _boundary_buffers(
-    resolved: ResolvedPlan, rank: int, known: list[Standing], unknown: list[UnknownTerm]
+    here: Sequence[Boundary], known: list[Standing], unknown: list[UnknownTerm]
 ) -> None:
     """One to receive into and one to send from, each for the largest that crosses a boundary."""
-    here = [
-        boundary
-        for boundary in resolved.boundaries
-        if boundary.origin is not TransferOrigin.LOCAL
-        and rank
-        in (
-            resolved.stages[boundary.source].ranks[boundary.direction],
-            resolved.stages[boundary.target].ranks[boundary.direction],
-        )
-    ]
     if not here:
         return
     sizes = [boundary.forward_bytes for boundary in here]
@@ -198,14 +220,13 @@ def _boundary_buffers(
     )
 
 
-def _of_the_device(resolved: ResolvedPlan, rank: int) -> Iterator[Standing]:
+def _of_the_device(resolved: ResolvedPlan, here: OnRank) -> Iterator[Standing]:
     """Workspace, communicators and context: the plan's, else our defaults."""
     settings = resolved.plan.memory
     size, origin, rule = WORKSPACE_BYTES, TermOrigin.DEFAULT, "of matrix libraries on one stream"
     measured = [
         None if stage.sources is None else stage.sources.workspace_bytes
-        for stage in resolved.stages
-        if rank in stage.ranks
+        for stage in here.stages
     ]
     if None not in measured:
         size = max(largest(each) for each in measured if each is not None)
@@ -213,11 +234,7 @@ def _of_the_device(resolved: ResolvedPlan, rank: int) -> Iterator[Standing]:
     if settings.workspace_bytes is not None:
         size, origin, rule = settings.workspace_bytes, TermOrigin.GIVEN, "as the plan says"
     yield Standing(Term.WORKSPACE, size, origin, rule, in_operations=True)
-    copies = max(
-        (len(one.pipeline_ranks) for one in resolved.tied_copies if rank in one.pipeline_ranks),
-        default=1,
-    )
-    sizes = communicator_sizes(resolved.plan.degrees, copies)
+    sizes = communicator_sizes(resolved.plan.degrees, here.copies)
     count = len(sizes) if settings.communicators is None else settings.communicators
     if settings.communicator_bytes is not None:
         size = count * settings.communicator_bytes
