@@ -8,7 +8,6 @@ from io import StringIO
 
 import numpy as np
 
-from service.core.estimates.cadence import plan_cadence
 from service.core.estimates.iteration import plan_iteration
 from service.core.estimates.simulation import simulate_plan
 from service.core.models.dtypes import DType
@@ -206,7 +205,7 @@ def _seconds(run: Run, block: BlockTime, machines: Machines) -> tuple[float, flo
     cluster = machines.of(run.devices)
     resolved = resolve(plan, cluster=cluster, model=_model(run), profile=profile)
     simulated = simulate_plan(resolved)
-    iteration = plan_iteration(simulated, plan_cadence(simulated)).picoseconds
+    iteration = plan_iteration(simulated).picoseconds
     if iteration is None:
         raise ValueError("1f1b is drained")
     return (

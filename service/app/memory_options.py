@@ -7,15 +7,14 @@ from fractions import Fraction
 from service.app.patching import apply_patch
 from service.app.pricing import PlanDecoder, Priced, resolve_prepared
 from service.core.errors import InvalidInput
-from service.core.estimates.cadence import plan_cadence
-from service.core.estimates.iteration import Iteration, plan_iteration
+from service.core.estimates.iteration import plan_iteration
 from service.core.estimates.memory import PlanMemory, plan_memory
 from service.core.estimates.memory_options import MemoryOption, memory_options
-from service.core.estimates.simulation import SimulatedPlan, simulate_plan
+from service.core.estimates.simulation import simulate_plan
 from service.core.estimates.work import INLINE_WORK_BUDGET, check_work, work_of
 from service.formats.documents import plan as plans
 
-__all__ = ["PricedOption", "iteration_of", "price_options"]
+__all__ = ["PricedOption", "price_options"]
 
 _TOO_MUCH = "too much to simulate in one request beside the others: ask for it alone, as a patch"
 
@@ -45,11 +44,6 @@ def price_options(priced: Priced, memory: PlanMemory, decode: PlanDecoder) -> li
     return found
 
 
-def iteration_of(simulated: SimulatedPlan) -> Iteration:
-    """The predicted iteration."""
-    return plan_iteration(simulated, plan_cadence(simulated))
-
-
 def _priced(
     priced: Priced, option: MemoryOption, decode: PlanDecoder, budget: int
 ) -> tuple[PricedOption, int]:
@@ -67,7 +61,7 @@ def _priced(
         memory = plan_memory(simulated.resolved, simulated.timeline.program, simulated.timeline)
     except InvalidInput as refused:
         return PricedOption(option, None, None, _reasons([f.detail for f in refused.faults])), 0
-    return PricedOption(option, memory, iteration_of(simulated).picoseconds, None), work
+    return PricedOption(option, memory, plan_iteration(simulated).picoseconds, None), work
 
 
 def _reasons(details: Sequence[str]) -> str:

@@ -18,15 +18,15 @@ import numpy.typing as npt
 
 from service.core.errors import InvalidInput
 from service.core.estimates.drained import is_drained
+from service.core.estimates.iteration import timeline_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.plan import Statement
 from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.build import with_edges
-from service.core.schedules.cadence import measure_cadence
 from service.core.schedules.catalogue import schedule_family
 from service.core.schedules.program import Program, RecomputeMode
 from service.core.schedules.stage_times import TIMES_OF_KIND, StageTimes, operation_kinds
-from service.core.schedules.timeline import Timeline, simulate_transfers
+from service.core.schedules.timeline import simulate_transfers
 from service.core.schedules.transfers import Transfers
 
 __all__ = [
@@ -129,7 +129,7 @@ def attribute(before: SimulatedPlan, after: SimulatedPlan) -> Attribution | None
     Up to `replays_of` further simulations of either plan. None where an iteration is not known, and
     where a pipeline that is never drained has no operations in common with the other.
     """
-    queued = [_pace(plan.timeline) for plan in (before, after)]
+    queued = [timeline_picoseconds(plan.timeline) for plan in (before, after)]
     runs = [_own_run(plan) for plan in (before, after)]
     alone = [
         pace if plan.timeline.transfers.links is None else run.pace()
@@ -203,21 +203,13 @@ class _Run:
 
     def pace(self) -> Fraction | None:
         """Picoseconds of an iteration."""
-        return _pace(simulate_transfers(self.program, self.times, self.transfers))
+        timeline = simulate_transfers(self.program, self.times, self.transfers)
+        return timeline_picoseconds(timeline)
 
 
 def _own_run(plan: SimulatedPlan) -> _Run:
     timeline = plan.timeline
     return _Run(timeline.program, timeline.times, timeline.transfers.without_contention())
-
-
-def _pace(timeline: Timeline) -> Fraction | None:
-    """Of an iteration: the makespan, or that of the steady state where nothing is ever drained."""
-    program = timeline.program
-    if schedule_family(program.schedule).update is None:
-        return Fraction(timeline.makespan)
-    steady = measure_cadence(timeline).steady
-    return None if steady is None else program.microbatches * steady.per_microbatch
 
 
 def _one_change(before: SimulatedPlan, after: SimulatedPlan, times: _Times) -> Attribution | None:

@@ -24,7 +24,9 @@ from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans import iteration_statements as said
 from service.core.plans.plan import Statement
 from service.core.plans.schedule import has_backward
-from service.core.schedules.cadence import Cadence
+from service.core.schedules.cadence import Cadence, measure_cadence
+from service.core.schedules.catalogue import schedule_family
+from service.core.schedules.timeline import Timeline
 from service.core.units import PICOSECONDS_PER_SECOND
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "schedule_picoseconds",
     "still_left_out",
     "throughput",
+    "timeline_picoseconds",
 ]
 
 
@@ -97,8 +100,8 @@ class Iteration:
         return max(self.ranks, key=lambda one: one.end).rank if self.ranks else None
 
 
-def plan_iteration(simulated: SimulatedPlan, cadence: Cadence) -> Iteration:
-    """The iteration of a simulated plan.
+def plan_iteration(simulated: SimulatedPlan, cadence: Cadence | None = None) -> Iteration:
+    """The iteration of a simulated plan; `cadence` is that of its timeline, for who has it.
 
     Raises `WorkBudgetExceeded` for reductions in more parts than are followed.
     """
@@ -257,17 +260,25 @@ def still_left_out(iteration: Iteration, left_out: Sequence[Statement]) -> tuple
     return (*kept, *iteration.not_represented)
 
 
-def schedule_picoseconds(simulated: SimulatedPlan, cadence: Cadence) -> Fraction | None:
-    """The time of the schedule alone, exact; None where nobody knows it.
+def schedule_picoseconds(
+    simulated: SimulatedPlan, cadence: Cadence | None = None
+) -> Fraction | None:
+    """The time of the schedule of a plan alone, as `timeline_picoseconds`."""
+    return timeline_picoseconds(simulated.timeline, cadence)
+
+
+def timeline_picoseconds(timeline: Timeline, cadence: Cadence | None = None) -> Fraction | None:
+    """The time of an iteration that has nothing in it but its schedule, exact; None if unknown.
 
     The makespan of the timeline where the pipeline is drained; else the microbatches times the pace
     of the steady state, as fill and drain come once in a whole training, and unknown without it.
+    `cadence` is that of the timeline, for who has it.
     """
-    if is_drained(simulated):
-        return Fraction(simulated.timeline.makespan)
-    if cadence.steady is None:
-        return None
-    return simulated.resolved.plan.workload.microbatches * cadence.steady.per_microbatch
+    program = timeline.program
+    if schedule_family(program.schedule).update is None:
+        return Fraction(timeline.makespan)
+    steady = (cadence or measure_cadence(timeline)).steady
+    return None if steady is None else program.microbatches * steady.per_microbatch
 
 
 def throughput(
