@@ -90,9 +90,7 @@ class ComparedTerms:
     @property
     def idle_fraction(self) -> float:
         """The idle share of makespan x ranks."""
-        timeline = self.simulated.timeline
-        busy: int = sum(timeline.busy.tolist())
-        return 1 - busy / (timeline.makespan * timeline.program.ranks)
+        return self.simulated.timeline.idle_fraction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +117,6 @@ def compared_terms(simulated: SimulatedPlan) -> ComparedTerms:
     cadence = plan_cadence(simulated)
     iteration = plan_iteration(simulated, cadence)
     memory, says = told_memory(simulated)
-    here = frozenset() if says is None else says.represented_here
     live = plan_live_activations(simulated.resolved, simulated.timeline.program)
     return ComparedTerms(
         simulated=simulated,
@@ -131,17 +128,17 @@ def compared_terms(simulated: SimulatedPlan) -> ComparedTerms:
         assumptions=(
             *iteration.assumptions,
             *memory_assumptions(simulated.resolved, live),
-            *(() if says is None else says.assumptions),
+            *says.assumptions,
         ),
-        represented=(*represented(simulated), *(() if says is None else says.represented)),
+        represented=(*represented(simulated), *says.represented),
         not_represented=(
             *(
                 said
                 for said in still_left_out(iteration, simulated.resolved.not_represented)
-                if said.code not in here
+                if said.code not in says.represented_here
             ),
             *cadence_left_out(simulated, cadence),
-            *(() if says is None else says.not_represented),
+            *says.not_represented,
         ),
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import zip_longest
 
 from service.core.amounts import Amount, SizeClasses
 from service.core.estimates.iteration import Iteration, RankIteration
@@ -133,9 +134,7 @@ class UpdateDifference:
 def stage_differences(before: ResolvedPlan, after: ResolvedPlan) -> tuple[StageDifference, ...]:
     """The stages whose layers, weights, times, activations or ranks differ, ascending."""
     found = []
-    for number in range(max(len(before.stages), len(after.stages))):
-        one = before.stages[number] if number < len(before.stages) else None
-        other = after.stages[number] if number < len(after.stages) else None
+    for number, (one, other) in enumerate(zip_longest(before.stages, after.stages)):
         if one is None or other is None or _stage(one, before) != _stage(other, after):
             found.append(StageDifference(number, one, other))
     return tuple(found)
@@ -172,9 +171,7 @@ def lifetime_differences(
 ) -> tuple[LifetimeDifference, ...]:
     """The ranks whose peaks differ, ascending."""
     found = []
-    for rank in range(max(len(before), len(after))):
-        one = before[rank] if rank < len(before) else None
-        other = after[rank] if rank < len(after) else None
+    for rank, (one, other) in enumerate(zip_longest(before, after)):
         if one is None or other is None or _peaks(one) != _peaks(other):
             found.append(LifetimeDifference(rank, one, other))
     return tuple(found)
@@ -221,9 +218,7 @@ def memory_differences(
     if before is None or after is None:
         return ()
     found = []
-    for number in range(max(len(before.ranks), len(after.ranks))):
-        one = before.ranks[number] if number < len(before.ranks) else None
-        other = after.ranks[number] if number < len(after.ranks) else None
+    for number, (one, other) in enumerate(zip_longest(before.ranks, after.ranks)):
         sizes = [_term_sizes(rank) for rank in (one, other)]
         terms = tuple(term for term in Term if sizes[0].get(term) != sizes[1].get(term))
         capacities = [None if rank is None else rank.capacity for rank in (one, other)]

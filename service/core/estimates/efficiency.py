@@ -15,7 +15,7 @@ from service.core.plans.plan import PlanFlops, ResolvedPlan, Statement
 from service.core.plans.schedule import has_backward
 from service.core.units import PICOSECONDS_PER_SECOND
 
-__all__ = ["Efficiency", "TrainingRun", "plan_efficiency"]
+__all__ = ["Efficiency", "TrainingRun", "iteration_tokens", "plan_efficiency"]
 
 # A forward takes two operations for each weight and token, and a backward twice that.
 _FORWARD_FLOPS, _BACKWARD_FLOPS = 2, 4
@@ -60,7 +60,7 @@ def plan_efficiency(simulated: SimulatedPlan, iteration: Fraction | None) -> Eff
     """Of a plan whose iteration takes so many picoseconds; None where nobody knows it."""
     resolved = simulated.resolved
     devices = resolved.plan.degrees.world_size
-    tokens = _tokens(resolved)
+    tokens = iteration_tokens(resolved)
     seconds = None if iteration is None else iteration / PICOSECONDS_PER_SECOND
     flops, assumed = _flops(resolved, tokens)
     dtype = _compute_dtype(resolved)
@@ -95,8 +95,8 @@ def plan_efficiency(simulated: SimulatedPlan, iteration: Fraction | None) -> Eff
     return found
 
 
-def _tokens(resolved: ResolvedPlan) -> Fraction | None:
-    """Of one iteration over all replicas."""
+def iteration_tokens(resolved: ResolvedPlan) -> Fraction | None:
+    """The tokens of one iteration over all replicas; None where they are not known."""
     if resolved.global_batch_size is None or resolved.sequence_length is None:
         return None
     # Every microbatch has as many samples, so a sample has the mean length of the microbatches.

@@ -17,7 +17,7 @@ from service.core.estimates.efficiency import Efficiency, plan_efficiency
 from service.core.estimates.iteration import Iteration, plan_iteration
 from service.core.estimates.iteration_bounds import bounds_beyond_schedule
 from service.core.estimates.memory import PlanMemory, plan_memory
-from service.core.estimates.memory_statements import MemorySays, memory_says
+from service.core.estimates.memory_statements import NOTHING_SAID, MemorySays, memory_says
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.estimates.transfers import TransferExposure, transfer_exposure
 from service.core.memory.live import LiveActivations, live_activations
@@ -159,25 +159,28 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
             *iteration.assumptions,
             *efficiency.assumptions,
             *memory_assumptions(resolved, live),
-            *(() if says is None else says.assumptions),
+            *says.assumptions,
         ),
-        represented=() if says is None else says.represented,
-        represented_here=frozenset() if says is None else says.represented_here,
+        represented=says.represented,
+        represented_here=says.represented_here,
         not_represented=(
             *efficiency.not_represented,
             *cadence_left_out(simulated, cadence),
             statements.SENSITIVITY if queues else statements.PATH_LINKS,
             *counts_left_out,
-            *(() if says is None else says.not_represented),
+            *says.not_represented,
         ),
     )
 
 
-def told_memory(simulated: SimulatedPlan) -> tuple[PlanMemory | None, MemorySays | None]:
-    """The memory of a plan and what it says of itself; None where no rank's weights are known."""
+def told_memory(simulated: SimulatedPlan) -> tuple[PlanMemory | None, MemorySays]:
+    """The memory of a plan and what it says of itself.
+
+    None where no rank's weights are known, and then nothing.
+    """
     resolved, timeline = simulated.resolved, simulated.timeline
     if all(weights is None for weights in resolved.rank_weights):
-        return None, None
+        return None, NOTHING_SAID
     memory = plan_memory(resolved, timeline.program, timeline)
     return memory, memory_says(resolved, memory)
 

@@ -8,7 +8,7 @@ from service.core.plans import memory_statements, statements
 from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import has_backward
 
-__all__ = ["MemorySays", "memory_says"]
+__all__ = ["NOTHING_SAID", "MemorySays", "memory_says"]
 
 # Left out by whatever does not count memory.
 _REPRESENTED_HERE = frozenset(
@@ -28,6 +28,10 @@ class MemorySays:
     represented: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]
     represented_here: frozenset[str]
+
+
+# Where memory is not counted.
+NOTHING_SAID = MemorySays((), (), (), frozenset())
 
 
 def memory_says(resolved: ResolvedPlan, memory: PlanMemory) -> MemorySays:

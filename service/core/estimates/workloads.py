@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, Protocol, TypeVar
 
+from service.core.estimates.efficiency import iteration_tokens
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.schedules.cadence import Cadence
 from service.core.units import PICOSECONDS_PER_SECOND
@@ -72,7 +73,7 @@ def mix_of(weighed: Sequence[WeighedEstimate[AnyJudged]]) -> WorkloadMix:
     mean = _weighted(shares, iterations)
     known = [iteration for iteration in iterations if iteration is not None]
     samples = _weighted(shares, [_samples(one) for one in estimates])
-    tokens = _weighted(shares, [_tokens(one) for one in estimates])
+    tokens = _weighted(shares, [iteration_tokens(one.simulated.resolved) for one in estimates])
     slowest: dict[int, Fraction] = {}
     for share, one in zip(shares, estimates, strict=True):
         stage = one.cadence.slowest_stage
@@ -100,14 +101,6 @@ def _weighted(shares: Sequence[Fraction], numbers: Sequence[Fraction | None]) ->
 def _samples(estimate: Judged) -> Fraction | None:
     size = estimate.simulated.resolved.global_batch_size
     return None if size is None else Fraction(size)
-
-
-def _tokens(estimate: Judged) -> Fraction | None:
-    """Of all samples of an iteration; each microbatch has as many samples."""
-    resolved = estimate.simulated.resolved
-    if resolved.global_batch_size is None or resolved.sequence_length is None:
-        return None
-    return resolved.global_batch_size * resolved.sizes.spread(resolved.sequence_length).mean
 
 
 def _rate(number: Fraction | None, picoseconds: Fraction | None) -> Fraction | None:

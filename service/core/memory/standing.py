@@ -225,8 +225,7 @@ def _of_the_device(resolved: ResolvedPlan, here: OnRank) -> Iterator[Standing]:
     settings = resolved.plan.memory
     size, origin, rule = WORKSPACE_BYTES, TermOrigin.DEFAULT, "of matrix libraries on one stream"
     measured = [
-        None if stage.sources is None else stage.sources.workspace_bytes
-        for stage in here.stages
+        None if stage.sources is None else stage.sources.workspace_bytes for stage in here.stages
     ]
     if None not in measured:
         size = max(largest(each) for each in measured if each is not None)

@@ -113,7 +113,7 @@ def measure_bubble(timeline: Timeline) -> Bubble:
         makespan=makespan,
         span=span,
         ideal=ideal,
-        idle_fraction=1 - busy / (makespan * ranks),
+        idle_fraction=timeline.idle_fraction,
         span_idle_fraction=1 - busy / (span * ranks),
         overhead_ratio=(makespan * ranks - busy) / busy,
         excess=_excess(timeline, makespan, ideal),

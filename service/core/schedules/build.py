@@ -189,18 +189,7 @@ def with_microbatches(program: Program, microbatches: int) -> Program | None:
     )
     if work > MAX_OPERATIONS:
         return None
-    return build_program(
-        program.schedule,
-        program.ranks,
-        microbatches,
-        chunks_per_rank=program.chunks_per_rank,
-        group_size=program.group_size,
-        pair_mode=program.pair_mode,
-        recompute=program.recompute,
-        stage_edges=program.stage_edges,
-        memory_limit_activations=program.memory_limit_activations,
-        costs=program.costs,
-    )
+    return _again(program, microbatches, program.stage_edges, program.recompute)
 
 
 def with_edges(
@@ -216,10 +205,21 @@ def with_edges(
     """
     if stage_edges == program.stage_edges and recompute is program.recompute:
         return program
+    return _again(program, program.microbatches, stage_edges, recompute, order)
+
+
+def _again(
+    program: Program,
+    microbatches: int,
+    stage_edges: tuple[StageEdge, ...],
+    recompute: RecomputeMode,
+    order: tuple[str, ...] | None = None,
+) -> Program:
+    """The program of the same arguments but for these."""
     return build_program(
         program.schedule,
         program.ranks,
-        program.microbatches,
+        microbatches,
         chunks_per_rank=program.chunks_per_rank,
         group_size=program.group_size,
         pair_mode=program.pair_mode,

@@ -63,10 +63,9 @@ def _with_microbatches(
 
 def _effect(timeline: Timeline) -> MicrobatchEffect:
     program, makespan = timeline.program, timeline.makespan
-    busy = sum(timeline.busy.tolist())
     return MicrobatchEffect(
         microbatches=program.microbatches,
         makespan=makespan,
         per_microbatch=Fraction(makespan, program.microbatches),
-        idle_fraction=1 - busy / (makespan * program.ranks),
+        idle_fraction=timeline.idle_fraction,
     )

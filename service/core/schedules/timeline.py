@@ -89,6 +89,12 @@ class Timeline:
         return np.add.reduceat(self.durations, self.program.rank_offsets[:-1])
 
     @property
+    def idle_fraction(self) -> float:
+        """The idle share of makespan x ranks."""
+        busy: int = sum(self.busy.tolist())
+        return 1 - busy / (self.makespan * self.program.ranks)
+
+    @property
     def stage_work(self) -> Int64Array:
         """(stages, microbatches or 1) what each stage does for one microbatch."""
         return stage_work(self.program, self.times)
