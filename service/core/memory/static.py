@@ -48,9 +48,8 @@ def static_state(held: Sequence[HeldWeights], training: Training) -> StaticState
     sharding = training.optimizer_sharding
     weights = gradients = master = moments = step = 0
     for one in held:
-        share = -(-one.elements // one.replicas)
-        of_optimizer = share if sharding.splits_optimizer else one.elements
-        kept_gradients = share if sharding.splits_gradients else one.elements
+        of_optimizer = _kept(one, split=sharding.splits_optimizer)
+        kept_gradients = _kept(one, split=sharding.splits_gradients)
         weights += whole_weights([one], training, sharding)
         gradient = training.gradients(one.dtype)
         gradients += kept_gradients * gradient.bytes_per_element
@@ -75,9 +74,13 @@ def whole_weights(
         dtype = one.dtype if training is None else training.weights(one.dtype)
         if dtype is None:
             raise ValueError("weights of no type have no bytes: the plan was not checked")
-        share = -(-one.elements // one.replicas) if sharding.splits_weights else one.elements
-        total += share * dtype.bytes_per_element
+        total += _kept(one, split=sharding.splits_weights) * dtype.bytes_per_element
     return total
+
+
+def _kept(one: HeldWeights, *, split: bool) -> int:
+    """Elements: all, or the share of one of the ranks that hold the same."""
+    return -(-one.elements // one.replicas) if split else one.elements
 
 
 def whole_gradients(held: Sequence[HeldWeights], training: Training) -> int:

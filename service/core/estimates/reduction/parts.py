@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from service.core.memory.static import whole_gradients, whole_weights
 from service.core.models.dimensions import Split
 from service.core.models.dtypes import DType
 from service.core.plans.held_weights import weights_of_stages
 from service.core.plans.placement import Layout, layout
 from service.core.plans.plan import ResolvedPlan
-from service.core.plans.rank_weights import PlacedWeights
+from service.core.plans.rank_weights import HeldWeights, PlacedWeights
 from service.core.plans.training import Training
 
 __all__ = ["HeldBytes", "Part", "PartKind", "held_bytes", "reduced_parts", "replicas"]
@@ -87,26 +88,27 @@ def _bytes(
     found = []
     for kind in PartKind:
         of_kind = [
-            (one.held.elements, one.held.dtype, one.layer)
+            one
             for one in placed
             if one.held.elements and one.is_expert is (kind is PartKind.EXPERT)
         ]
         if not of_kind:
             continue
+        held = [one.held for one in of_kind]
         found.append(
             HeldBytes(
                 stage=stage,
                 kind=kind,
-                elements=sum(elements for elements, _, _ in of_kind),
-                weight_bytes=sum(n * _weight(training, own) for n, own, _ in of_kind),
-                gradient_bytes=sum(n * _gradient(training, own) for n, own, _ in of_kind),
+                elements=sum(one.elements for one in held),
+                weight_bytes=whole_weights(held, training),
+                gradient_bytes=_gradients(held, training),
                 step_bytes=None
                 if training is None
-                else sum(n * _step_bytes(training, own) for n, own, _ in of_kind),
+                else sum(one.elements * _step_bytes(training, one.dtype) for one in held),
                 gradient_bytes_by_layer=None
                 if layers is None
                 else _by_layer(
-                    layers, [(at, n * _gradient(training, own)) for n, own, at in of_kind]
+                    layers, [(one.layer, _gradients([one.held], training)) for one in of_kind]
                 ),
             )
         )
@@ -121,18 +123,9 @@ def _by_layer(layers: int, found: Sequence[tuple[int | None, int]]) -> tuple[int
     return tuple(sums)
 
 
-def _weight(training: Training | None, own: DType | None) -> int:
-    if training is not None:
-        return training.weights(own).bytes_per_element
-    if own is None:
-        raise ValueError("a weight without a type")
-    return own.bytes_per_element
-
-
-def _gradient(training: Training | None, own: DType | None) -> int:
-    if training is not None:
-        return training.gradients(own).bytes_per_element
-    return _weight(training, own)
+def _gradients(held: Sequence[HeldWeights], training: Training | None) -> int:
+    """Bytes, in the type of the weights where nothing is said of training."""
+    return whole_weights(held, None) if training is None else whole_gradients(held, training)
 
 
 def _step_bytes(training: Training, own: DType | None) -> int:
