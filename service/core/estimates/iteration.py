@@ -5,7 +5,7 @@ stepped and, where the optimizer's state is sharded, its weights are gathered ag
 is done when its last rank is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -147,63 +147,62 @@ def _on_timeline(
         asked.overlap,
         asked.bucket_bytes,
     )
-    spans = {id(part): found for (part, _), found in zip(tasks, run, strict=True)}
+    reduced = [(part, *found) for (part, _), found in zip(tasks, run, strict=True)]
     last = [int(end) for end in timeline.last_end]
-    every_rank = range(len(last))
     ends: dict[int, int] = {}
-    for part, _ in tasks:
+    for part, span, _ in reduced:
         stage = part.part.held.stage
-        ends[stage] = max(ends.get(stage, 0), spans[id(part)][0].end)
+        ends[stage] = max(ends.get(stage, 0), span.end)
     copies = simulated.resolved.tied_copies
     exchanges = exchange_copies(timeline, copies, ends, asked.overlap)
-    of_rank: list[list[Span]] = [[] for _ in every_rank]
-    for part, _ in tasks:
-        for rank in part.part.pipeline_ranks:
-            of_rank[rank].append(spans[id(part)][0])
-    for one, span in zip(copies, exchanges, strict=True):
-        if span is not None:
-            for rank in one.pipeline_ranks:
-                of_rank[rank].append(span)
-    reduced = [_around(found) for found in of_rank]
-    exposed = [_after(span, last[rank]) for rank, span in enumerate(reduced)]
-    step = [None if steps is None else steps[rank].picoseconds for rank in every_rank]
-    stepped = [last[rank] + exposed[rank] + (step[rank] or 0) for rank in every_rank]
+    adding = [(part.part.pipeline_ranks, span) for part, span, _ in reduced]
+    adding += [
+        (one.pipeline_ranks, span)
+        for one, span in zip(copies, exchanges, strict=True)
+        if span is not None
+    ]
+    reduction = _by_rank(len(last), adding)
+    exposed = [_after(span, end) for span, end in zip(reduction, last, strict=True)]
+    step = [None if steps is None else steps[rank].picoseconds for rank in range(len(last))]
+    stepped = [last[rank] + exposed[rank] + (step[rank] or 0) for rank in range(len(last))]
     gathers = [(part, task) for part in planned.parts if (task := part.task(Step.GATHER))]
-    gathered = {
-        id(part): span
-        for (part, _), span in zip(
-            gathers, run_after([task for _, task in gathers], stepped), strict=True
-        )
-    }
-    reductions = tuple(
-        PartReduction(part, spans[id(part)][1], spans[id(part)][0], gathered.get(id(part)))
-        for part, _ in tasks
+    spans = run_after([task for _, task in gathers], stepped)
+    gathered = {part: span for (part, _), span in zip(gathers, spans, strict=True)}
+    gather = _by_rank(
+        len(last), [(part.part.pipeline_ranks, span) for part, span in gathered.items()]
     )
-    gathers_of: list[list[Span]] = [[] for _ in every_rank]
-    for part, _ in gathers:
-        for rank in part.part.pipeline_ranks:
-            gathers_of[rank].append(gathered[id(part)])
-    ranks = []
-    for rank in every_rank:
-        gather = _around(gathers_of[rank])
-        ranks.append(
+    return (
+        tuple(
+            PartReduction(part, buckets, span, gathered.get(part))
+            for part, span, buckets in reduced
+        ),
+        exchanges,
+        tuple(
             RankIteration(
                 rank=rank,
                 last_operation=last[rank],
-                reduction=reduced[rank],
+                reduction=reduction[rank],
                 exposed_reduction=exposed[rank],
                 step=step[rank],
-                gather=gather,
-                exposed_gather=_after(gather, stepped[rank]),
+                gather=gather[rank],
+                exposed_gather=_after(gather[rank], stepped[rank]),
             )
-        )
-    return reductions, exchanges, tuple(ranks)
+            for rank in range(len(last))
+        ),
+    )
 
 
-def _around(spans: Sequence[Span]) -> Span | None:
-    if not spans:
-        return None
-    return Span(min(span.start for span in spans), max(span.end for span in spans))
+def _by_rank(ranks: int, spans: Iterable[tuple[Sequence[int], Span]]) -> list[Span | None]:
+    """From the first start to the last end of those on each rank; each has the ranks that run it.
+
+    None of a rank without any.
+    """
+    found: list[Span | None] = [None] * ranks
+    for on, span in spans:
+        for rank in on:
+            known = found[rank] or span
+            found[rank] = Span(min(known.start, span.start), max(known.end, span.end))
+    return found
 
 
 def _after(span: Span | None, instant: int) -> int:

@@ -1,6 +1,6 @@
 """The collectives of a plan that can be told and priced, and why others can't."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.core.amounts import Amount
@@ -115,15 +115,12 @@ def planned_reductions(
         assumed = (said.given_reductions(len(parts)), said.reduction_begins(reduction.overlap))
         return PlannedReductions(reduction, parts, True, True, assumed)
     if resolved.cluster is None:
-        why = said.reduction_unknown("the plan has no topology and gives no time")
-        return PlannedReductions(reduction, (), True, False, (), (why,))
+        return _unpriced(reduction, "the plan has no topology and gives no time")
     if not is_priced(plan):
-        why = said.reduction_unknown(_TOO_MUCH)
-        return PlannedReductions(reduction, (), True, False, (), (why,))
+        return _unpriced(reduction, _TOO_MUCH)
     unknown = [number for number, of_stage in enumerate(held) if of_stage is None]
     if len(unknown) == len(held):
-        why = said.reduction_unknown("the parameters of the stages, or their types, are not given")
-        return PlannedReductions(reduction, (), True, False, (), (why,))
+        return _unpriced(reduction, "the parameters of the stages, or their types, are not given")
     sharded = sharding.splits_optimizer
     algorithm = reduction.algorithm or (
         ReductionAlgorithm.SHARDED if sharded else ReductionAlgorithm.RING
@@ -136,20 +133,18 @@ def planned_reductions(
     except WorkBudgetExceeded:
         if training is not None:
             raise
-        why = said.reduction_unknown(_TOO_MUCH)
-        return PlannedReductions(reduction, (), True, False, (), (why,))
+        return _unpriced(reduction, _TOO_MUCH)
     if isinstance(priced, NoPath):
-        why = said.reduction_unknown(
+        return _unpriced(
+            reduction,
             f"no physical path joins {priced.source} and {priced.target}, which hold the same "
-            "weights"
+            "weights",
         )
-        return PlannedReductions(reduction, (), True, False, (), (why,))
-    faults = list(_too_large(priced))
-    if faults and training is None:
-        why = said.reduction_unknown(faults[0].detail)
-        return PlannedReductions(reduction, (), True, False, (), (why,))
-    if faults:
-        raise InvalidInput(faults)
+    fault = _too_large(priced)
+    if fault is not None:
+        if training is not None:
+            raise InvalidInput([fault])
+        return _unpriced(reduction, fault.detail)
     left_out = [said.reduction_partly_unknown(len(unknown))] if unknown else []
     if sharding.splits_gradients:
         left_out.append(said.sharded_each_microbatch(weights=sharding.splits_weights))
@@ -171,21 +166,25 @@ def planned_reductions(
     )
 
 
-def _too_large(priced: Sequence[PricedPart]) -> Iterator[Fault]:
+def _unpriced(reduction: GradientReduction, why: str) -> PlannedReductions:
+    """Reductions that are needed and left out."""
+    return PlannedReductions(reduction, (), True, False, (), (said.reduction_unknown(why),))
+
+
+def _too_large(priced: Sequence[PricedPart]) -> Fault | None:
     """The first stage whose bytes or time are beyond what is counted, if any."""
     for one in priced:
         for step in one.steps:
             stage, size = one.part.held.stage, one.message_bytes(step)
             if size > MAX_BYTES:
                 detail = f"a rank of stage {stage} reduces {size} bytes; at most {MAX_BYTES}"
-                yield Fault(FaultCode.OUT_OF_RANGE, ("training",), f"{detail} are counted")
-                return
+                return Fault(FaultCode.OUT_OF_RANGE, ("training",), f"{detail} are counted")
             seconds = to_seconds(one.alone_picoseconds(step))
             if seconds > MAX_SECONDS:
                 detail = f"the gradients of stage {stage} take {seconds:g} s on their paths"
                 detail += f"; at most {MAX_SECONDS:g} s are counted"
-                yield Fault(FaultCode.OUT_OF_RANGE, ("topology",), detail)
-                return
+                return Fault(FaultCode.OUT_OF_RANGE, ("topology",), detail)
+    return None
 
 
 def _layers(resolved: ResolvedPlan, part: Part) -> tuple[tuple[int, Amount], ...]:

@@ -58,8 +58,7 @@ class PricedPart:
 
     def message_bytes(self, step: Step) -> int:
         """What each rank holds before (or after) the step."""
-        held = self.part.held
-        return held.gradient_bytes if step is Step.REDUCTION else held.weight_bytes
+        return _message_bytes(self.part, step)
 
     @property
     def latency_picoseconds(self) -> int:
@@ -110,9 +109,8 @@ def price_parts(
         ]
         bounds = []
         for step in steps:
-            size = part.held.gradient_bytes if step is Step.REDUCTION else part.held.weight_bytes
-            kind = _KINDS[algorithm, step]
-            gatherings = [Gathering(kind, one, Fraction(size)) for one in vertices]
+            kind, size = _KINDS[algorithm, step], Fraction(_message_bytes(part, step))
+            gatherings = [Gathering(kind, one, size) for one in vertices]
             bounds.append(_bound(bound_together(study, gatherings)))
         priced.append(PricedPart(part, algorithm, known[part.groups], steps, tuple(bounds)))
     return tuple(priced)
@@ -129,6 +127,11 @@ _KINDS = {
     (ReductionAlgorithm.SHARDED, Step.REDUCTION): CollectiveKind.REDUCE_SCATTER,
     (ReductionAlgorithm.SHARDED, Step.GATHER): CollectiveKind.ALL_GATHER,
 }
+
+
+def _message_bytes(part: Part, step: Step) -> int:
+    held = part.held
+    return held.gradient_bytes if step is Step.REDUCTION else held.weight_bytes
 
 
 def _devices(resolved: ResolvedPlan, group: Sequence[int]) -> list[str]:

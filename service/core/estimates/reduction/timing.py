@@ -55,36 +55,33 @@ def run_beside(
     gradients = {(one.stage, one.rank): one for one in stage_gradients(timeline)}
     last_end = [int(end) for end in timeline.last_end]
     jobs: list[Job] = []
-    counts = [_buckets(task, overlap, bucket_bytes) for task in tasks]
+    cuts = [_cuts(task, overlap, bucket_bytes) for task in tasks]
+    counts = [len(of_task) + 1 for of_task in cuts]
     if sum(counts) > MAX_BUCKETS:
         detail = f"{sum(counts)} buckets of gradients; at most {MAX_BUCKETS} are followed"
         path = ("training", "gradient_reduction", "bucket_bytes")
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, path, detail)])
     queues = _queues(tasks)
-    for task, count, queue in zip(tasks, counts, queues, strict=True):
+    for task, of_task, queue in zip(tasks, cuts, queues, strict=True):
         of_stage = [
             _Readiness(gradients[task.stage, rank], task, sizes)
             for rank in task.pipeline_ranks
             if (task.stage, rank) in gradients
         ]
-        for number in range(count):
+        before = 0
+        for done in (*of_task, task.message_bytes):
             if overlap is ReductionOverlap.NONE:
                 ready = max(last_end[rank] for rank in task.pipeline_ranks)
             else:
-                done = task.message_bytes
-                if number < count - 1:
-                    done = (number + 1) * (bucket_bytes or 0)
                 ready = max(one.at(done) for one in of_stage)
-            before = number * (bucket_bytes or 0)
-            size = task.message_bytes - before
-            if number < count - 1:
-                size = bucket_bytes or 0
+            size = done - before
             jobs.append(Job(queue, ready, size, task.seconds_per_byte, task.latency_picoseconds))
+            before = done
     spans = iter(run_jobs(jobs))
     found = []
     for count in counts:
-        of_task = [next(spans) for _ in range(count)]
-        found.append((Span(of_task[0].start, max(span.end for span in of_task)), count))
+        buckets = [next(spans) for _ in range(count)]
+        found.append((Span(buckets[0].start, max(span.end for span in buckets)), count))
     return found
 
 
@@ -138,10 +135,11 @@ def _queues(tasks: Sequence[Task]) -> list[int]:
     return [numbers.setdefault(task.groups, len(numbers)) for task in tasks]
 
 
-def _buckets(task: Task, overlap: ReductionOverlap, bucket_bytes: int | None) -> int:
+def _cuts(task: Task, overlap: ReductionOverlap, bucket_bytes: int | None) -> range:
+    """The bytes of a task at which one bucket ends and the next one begins."""
     if overlap is not ReductionOverlap.BUCKETS or not bucket_bytes:
-        return 1
-    return max(1, -(-task.message_bytes // bucket_bytes))
+        return range(0)
+    return range(bucket_bytes, task.message_bytes, bucket_bytes)
 
 
 class _Readiness:
