@@ -106,10 +106,9 @@ def _moving(resolved: ResolvedPlan, program: Program) -> _Moving:
     deltas, missing = known_activation_deltas(resolved)
     table = resolved.sizes.table
     all_live = byte_series(program, replace(deltas, passed_on=None))[::2]
-    stated = [stage.activation_deltas is not None for stage in resolved.stages]
     again = [
-        0 if apart else stage.recomputed_bytes or 0
-        for stage, apart in zip(resolved.stages, stated, strict=True)
+        0 if stage.activation_deltas is not None else stage.recomputed_bytes or 0
+        for stage in resolved.stages
     ]
     kept_logits = [0 if stage.logits is None else stage.logits.kept for stage in resolved.stages]
     series = {}
@@ -117,14 +116,14 @@ def _moving(resolved: ResolvedPlan, program: Program) -> _Moving:
         series[Term.RELAYED_TENSORS] = byte_series(program, deltas)[::2] - all_live
     recomputed = np.zeros_like(all_live)
     if any(again):
-        zero = np.zeros_like(table(again))
-        both = ActivationDeltas(zero, zero, -table(again), table(again))
-        recomputed = byte_series(program, both)[::2]
+        made = table(again)
+        zero = np.zeros_like(made)
+        recomputed = byte_series(program, ActivationDeltas(zero, zero, -made, made))[::2]
         series[Term.RECOMPUTED_ACTIVATIONS] = recomputed
     logits = np.zeros_like(all_live)
     if any(stage.logits is not None for stage in resolved.stages):
-        kept, zero = table(kept_logits), np.zeros_like(table(kept_logits))
-        logits = byte_series(program, ActivationDeltas(kept, zero, -kept, zero))[::2]
+        kept = ActivationDeltas.kept_to_the_end(table(kept_logits))
+        logits = byte_series(program, kept)[::2]
         series[Term.LOGITS] = logits + _during(resolved, program)
     series[Term.ACTIVATIONS] = all_live - recomputed - logits
     reason = "the activation bytes of a stage of the rank are not given"

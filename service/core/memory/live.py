@@ -101,7 +101,7 @@ class ActivationDeltas:
         )
 
     @classmethod
-    def kept_to_the_end(cls, activation_bytes: StageSequence) -> "ActivationDeltas":
+    def kept_to_the_end(cls, activation_bytes: StageSequence | Int64Array) -> "ActivationDeltas":
         """All of it is made by the forward and freed by the last backward operation."""
         sizes = by_stage(activation_bytes)
         zero = np.zeros_like(sizes)

@@ -39,7 +39,7 @@ StageSequence = Sequence[int] | Sequence[Sequence[int]]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def by_stage(numbers: StageSequence) -> Int64Array:
+def by_stage(numbers: StageSequence | Int64Array) -> Int64Array:
     """(stages, microbatches or 1) int64 of a number a stage, or for each stage one a microbatch."""
     given = np.array(numbers, dtype=np.int64)
     return given[:, np.newaxis] if given.ndim == 1 else given

@@ -90,15 +90,11 @@ def sharing_work(jobs: Sequence[Job]) -> int:
     """Capacities that are looked at, at most, each at every change of who is under way."""
     return sum(
         4
-        * len(_joined(queues))
+        * sum(len(queue) for queue in queues)
         * sum(max(len(jobs[number].seconds_per_byte) for number in queue) for queue in queues)
         for queues in _sharing(jobs)
         if len(queues) > 1
     )
-
-
-def _joined(queues: Sequence[Sequence[int]]) -> list[int]:
-    return [number for queue in queues for number in queue]
 
 
 def _sharing(jobs: Sequence[Job]) -> list[list[list[int]]]:
