@@ -16,13 +16,13 @@ from service.core.estimates.simulation import simulate_plan
 from service.core.plans.plan import Boundary, ResolvedPlan, ResolvedStage
 from service.core.plans.resolve import resolve
 from service.core.topology.expand import expand
-from service.core.units import PICOSECONDS_PER_SECOND
+from service.core.units import exact_seconds
 from service.formats.documents import model as models
 from service.formats.documents import plan as plans
 from service.formats.documents import profile as profiles
 from service.formats.documents import topology as topologies
 from service.resources import resource_folder
-from tools.worked_tables import table
+from tools.tables import table
 
 __all__ = ["BEFORE", "moved_mlp"]
 
@@ -153,7 +153,7 @@ def _resolved(terms: ComparedTerms) -> ResolvedPlan:
 
 def _ms(picoseconds: Any) -> str:
     """Of one number; microbatches are alike in a worked example."""
-    return f"{float(Fraction(picoseconds) / PICOSECONDS_PER_SECOND) * 1000:.6g}"
+    return f"{exact_seconds(Fraction(picoseconds)) * 1000:.6g}"
 
 
 def _mb(size: Any) -> str:

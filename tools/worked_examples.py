@@ -15,8 +15,8 @@ from service.formats.documents.plan import PlanDocument, to_core
 from service.formats.timeline_svg import timeline_svg
 from service.formats.timeline_text import timeline_text
 from service.resources import resource_folder
+from tools.tables import table
 from tools.worked_comparison import moved_mlp
-from tools.worked_tables import table
 
 __all__ = ["generated_files"]
 

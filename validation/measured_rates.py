@@ -11,9 +11,9 @@ from service.core.topology.cluster import Cluster, LinkKind
 from service.core.topology.expand import expand
 from service.core.topology.flows.demands import CollectiveKind
 from service.core.topology.spec import ClusterSpec, FabricSpec, HostSpec, LeafSpine, RailOptimised
-from validation.small_clusters import cluster_of, nvswitch_hosts, shared_nic_hosts
+from validation.small_clusters import between_devices, cluster_of, nvswitch_hosts, shared_nic_hosts
 
-__all__ = ["BOTH_WAYS", "EXEMPT", "MEASURED", "SEND", "Exempt", "Measured"]
+__all__ = ["BOTH_WAYS", "EXEMPT", "MEASURED", "SEND", "Exempt", "Measured", "design"]
 
 SEND, BOTH_WAYS = "send", "send_both_ways"
 ALL_TO_ALL, ALL_REDUCE = CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_REDUCE
@@ -179,8 +179,4 @@ EXEMPT = (
 
 def mi300x(devices: int) -> Cluster:
     """The xGMI links between the first few of eight."""
-    whole = design("mi300x")()
-    kept = dict(list({device.name: device for device in whole.devices}.items())[:devices])
-    return Cluster(
-        kept, {ends: one for ends, one in whole.links.items() if set(ends) <= kept.keys()}
-    )
+    return between_devices(design("mi300x")(), devices)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
+from tools.tables import table
 from validation.kept import read_kept
 from validation.rows import Row, Section
 from validation.suite import SECTIONS
@@ -63,7 +64,7 @@ def _overview(sections: Sequence[tuple[Section, Sequence[Row]]]) -> str:
         exempt = len(rows) - len(held)
         lines.append((title, str(len(held)), section.rule.text, worst, mean, str(exempt or "")))
     heading = ("section", "rows held", "held to", "largest error", "mean size", "exempt")
-    return _table(heading, lines)
+    return table(heading, lines)
 
 
 def _section(section: Section, rows: Sequence[Row]) -> str:
@@ -82,7 +83,7 @@ def _section(section: Section, rows: Sequence[Row]) -> str:
         _wrapped(f"{_mark(section)} {section.text}"),
         _wrapped(f"Source: {section.source}"),
         _wrapped(f"Held to {section.rule.text}: {section.rule.reason}"),
-        _table(heading, lines),
+        table(heading, lines),
     ]
     if reasons:
         listed = [_wrapped(f"{n}. {why}", "   ") for n, why in enumerate(reasons, 1)]
@@ -118,8 +119,3 @@ def _error(row: Row) -> str:
 
 def _percent(share: float) -> str:
     return "0" if share < _NO_ERROR else f"{100 * share:.2g} %"
-
-
-def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] * len(heading)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, rule, *rows))

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 
 from service.core.estimates.cadence import plan_cadence
 from service.core.estimates.simulation import simulate_plan
-from service.core.plans.plan import Degrees, Partition, Plan, Schedule, Workload
+from service.core.plans.plan import Degrees, Partition, Plan, ResolvedPlan, Schedule, Workload
 from service.core.plans.resolve import resolve
-from service.core.units import PICOSECONDS_PER_SECOND
+from service.core.units import exact_seconds
 from service.formats.documents import model as models
 from service.formats.documents import profile as profiles
 from service.formats.pipedream import read_pipedream
 from validation.best_partition import best_four_stages
 from validation.rows import Files, Row, Section, printed
 
-__all__ = ["SECTIONS"]
+__all__ = ["SECTIONS", "best_plan"]
 
 # Any size serves: times are recorded for one, whose size the file does not say.
 _MICROBATCH_SIZE = 64
@@ -35,27 +35,31 @@ def _rows(files: Files) -> Iterator[Row]:
 
 
 def _stage_seconds(content: bytes) -> list[float]:
-    """The file imported, cut into the best four stages, and their cadence."""
-    read = read_pipedream(content, microbatch_size=_MICROBATCH_SIZE)
+    cadence = plan_cadence(simulate_plan(best_plan(content, _MICROBATCH_SIZE)))
+    return [exact_seconds(stage.work) for stage in cadence.stages]
+
+
+def best_plan(content: bytes, microbatch_size: int) -> ResolvedPlan:
+    """The plan of a file whose slowest of four stages is as quick as it can be."""
+    read = read_pipedream(content, microbatch_size=microbatch_size)
     model, profile = models.to_core(read.model), profiles.to_core(read.profile)
     costs = []
     for layer in model.layers:
         if layer.is_input:
             costs.append(0)
             continue
-        found = profile.lookup(layer.name, _MICROBATCH_SIZE)
+        found = profile.lookup(layer.name, microbatch_size)
         costs.append(found.forward_picoseconds + (found.backward_picoseconds or 0))
     _, stages = best_four_stages(model, costs)
     plan = Plan(
         degrees=Degrees(4),
-        workload=Workload(microbatches=8, microbatch_size=_MICROBATCH_SIZE),
+        workload=Workload(microbatches=8, microbatch_size=microbatch_size),
         schedule=Schedule("1f1b"),
         model="model@1",
         profile="profile@1",
         partition=Partition(stages=tuple(tuple(names) for names in stages)),
     )
-    cadence = plan_cadence(simulate_plan(resolve(plan, model=model, profile=profile)))
-    return [float(stage.work / PICOSECONDS_PER_SECOND) for stage in cadence.stages]
+    return resolve(plan, model=model, profile=profile)
 
 
 SECTIONS = (

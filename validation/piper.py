@@ -21,7 +21,7 @@ from service.core.estimates.simulation import simulate_plan
 from service.core.models.cuts import SkipRouting
 from service.core.plans.plan import Degrees, Partition, Plan, Schedule, Workload
 from service.core.plans.resolve import resolve
-from service.core.units import PICOSECONDS_PER_SECOND
+from service.core.units import exact_seconds
 from service.formats.documents import model as models
 from service.formats.documents import profile as profiles
 from service.formats.piper import read_piper
@@ -29,7 +29,7 @@ from service.formats.profile_reading import Stated
 from validation.rows import Files, Row, Section, at_most, printed
 from validation.small_clusters import cluster_of
 
-__all__ = ["SECTIONS", "time_per_sample"]
+__all__ = ["SECTIONS"]
 
 _FILE = "profiles/piper/inputs/bert32a100.json"
 _BANDWIDTH = 162.5 * 2**30  # bytes per second; the file's own is 25e9
@@ -138,7 +138,7 @@ def _simulated(files: Files) -> Iterator[Row]:
         steady = plan_cadence(simulate_plan(resolved)).steady
         if steady is None:
             raise ValueError("1f1b has a steady state")
-        ours = float(steady.per_microbatch / data / PICOSECONDS_PER_SECOND)
+        ours = exact_seconds(steady.per_microbatch / data)
         yield Row(_named(data, tensor, stages), published, ours)
 
 

@@ -7,6 +7,7 @@ from service.core.topology.cluster import Cluster, Link, LinkKind, Vertex, Verte
 
 __all__ = [
     "GB",
+    "between_devices",
     "cluster_of",
     "dgx_1_nvlinks",
     "nvswitch_hosts",
@@ -51,6 +52,14 @@ def cluster_of(
         for source, target in ((one, other), (other, one)):
             links[source, target] = Link(source, target, of_pair, rate)
     return Cluster(vertices, links)
+
+
+def between_devices(cluster: Cluster, count: int | None = None) -> Cluster:
+    """The first few of its devices (all by default) and nothing but the links between them."""
+    kept = dict(list({device.name: device for device in cluster.devices}.items())[:count])
+    return Cluster(
+        kept, {ends: link for ends, link in cluster.links.items() if set(ends) <= kept.keys()}
+    )
 
 
 def with_rates(cluster: Cluster, rates: Mapping[tuple[str, str], float]) -> Cluster:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from service.core.topology.cluster import Cluster
-from service.core.topology.expand import expand
 from service.core.topology.flows.bounds import (
     FlowRouting,
     bound_exchange,
@@ -14,10 +13,17 @@ from service.core.topology.flows.bounds import (
 from service.core.topology.flows.demands import CollectiveKind, Exchange, Gathering, Messages
 from service.core.topology.flows.results import BoundKind, FlowBounds
 from service.core.topology.flows.study import FlowStudy
-from service.core.topology.spec import ClusterSpec, HostSpec
-from validation.measured_rates import BOTH_WAYS, EXEMPT, MEASURED, SEND, Measured
+from validation.measured_rates import BOTH_WAYS, EXEMPT, MEASURED, SEND, Measured, design
 from validation.rows import Row, Section, at_least, printed
-from validation.small_clusters import GB, dgx_1_nvlinks, nvswitch_hosts, ring, torus, two_dgx_2
+from validation.small_clusters import (
+    GB,
+    between_devices,
+    dgx_1_nvlinks,
+    nvswitch_hosts,
+    ring,
+    torus,
+    two_dgx_2,
+)
 
 __all__ = ["SECTIONS", "algorithm_rate", "all_gather_rate", "all_to_all_rate", "bus_factor"]
 
@@ -46,7 +52,7 @@ def _flow_seconds(found: FlowBounds) -> float:
     return flow.seconds
 
 
-def algorithm_rate(measured: Measured, *, in_network_reduction: bool) -> tuple[float, int]:
+def algorithm_rate(measured: Measured) -> tuple[float, int]:
     """The greatest rate in GB/s that the bound leaves, and among how many devices."""
     study = FlowStudy(measured.cluster())
     devices = study.network.gpus
@@ -65,7 +71,7 @@ def algorithm_rate(measured: Measured, *, in_network_reduction: bool) -> tuple[f
     else:
         gathering = Gathering(CollectiveKind(measured.kind), devices, _MESSAGE_BYTES)
         found = bound_gathering(
-            study, gathering, FlowRouting.ANY, in_network_reduction=in_network_reduction
+            study, gathering, FlowRouting.ANY, in_network_reduction=measured.in_network_reduction
         )
     return float(_MESSAGE_BYTES) / found.seconds / GB, len(devices)
 
@@ -101,24 +107,16 @@ def _all_gather() -> Iterator[Row]:
     for what, cluster, rate in (
         ("8 A100, 300 into an NVSwitch", nvswitch_hosts(1, 8, 300e9), "342.857"),
         ("2 x 8 A100, and NICs of 25", nvswitch_hosts(2, 8, 300e9, 25e9), "346.667"),
-        ("16 dies of MI250, links of 50", _mi250_dies(), "342.857"),
+        ("16 dies of MI250, links of 50", between_devices(design("mi250x")()), "342.857"),
     ):
         yield Row(f"ForestColl: {what}", rate, all_gather_rate(cluster) / GB)
     rate = f"{8 / (7 / 6) * 25:.3f}"
     yield Row("SCCL: DGX-1, 7/6 rounds of a block", rate, all_gather_rate(dgx_1_nvlinks()) / GB)
 
 
-def _mi250_dies() -> Cluster:
-    """The mesh between the dies, without the rest of the host."""
-    whole = expand(ClusterSpec(hosts=(HostSpec(name="h", design="mi250x"),))).cluster
-    dies = {device.name: device for device in whole.devices}
-    mesh = {ends: link for ends, link in whole.links.items() if set(ends) <= dies.keys()}
-    return Cluster(dies, mesh)
-
-
 def _measured() -> Iterator[Row]:
     for one in MEASURED:
-        rate, count = algorithm_rate(one, in_network_reduction=one.in_network_reduction)
+        rate, count = algorithm_rate(one)
         factor = 1.0 if one.is_algorithm_rate else bus_factor(one.kind, count)
         which = ", algorithm bandwidth" if one.is_algorithm_rate else ""
         what = f"{one.what}: {one.kind.replace('_', '-')}{which} ({one.source})"
@@ -127,7 +125,7 @@ def _measured() -> Iterator[Row]:
     yield Row("2 DGX-2: all-to-all, TE-CCL's schedule (its output files)", "12.42", reached)
     for exempt in EXEMPT:
         of_link = Measured(exempt.what, exempt.cluster, SEND, 0.0, exempt.source)
-        rate, _ = algorithm_rate(of_link, in_network_reduction=False)
+        rate, _ = algorithm_rate(of_link)
         for figure in exempt.rates:
             what = f"{exempt.what} (DeepEP {exempt.source})"
             yield Row(what, f"{figure:g}", rate, exempt.reason)

@@ -18,7 +18,7 @@ from service.core.plans.resolve import resolve
 from service.core.plans.training import Optimizer, Training
 from service.core.profiles.measurement import Recompute
 from service.core.topology.cluster import Cluster
-from service.core.units import PICOSECONDS_PER_SECOND
+from service.core.units import exact_seconds, to_seconds
 from service.formats.documents import model as models
 from service.formats.documents import profile as profiles
 from service.formats.documents.model import (
@@ -152,21 +152,13 @@ def _model(run: Run) -> Model:
     return models.to_core(ModelDocument(layers=[blocks], tensors=[hidden]))
 
 
-class Machines:
-    """Hosts of eight A100 and four NICs, as many as a run has; each size is made once."""
-
-    def __init__(self) -> None:
-        """None yet."""
-        self._made: dict[int, Cluster] = {}
-
-    def of(self, devices: int) -> Cluster:
-        """The cluster of so many devices."""
-        if devices not in self._made:
-            self._made[devices] = shared_nic_hosts(devices // 8)
-        return self._made[devices]
+@cache
+def _cluster(devices: int) -> Cluster:
+    """Hosts of eight A100 and four NICs, so many devices in all."""
+    return shared_nic_hosts(devices // 8)
 
 
-def _seconds(run: Run, block: BlockTime, machines: Machines) -> tuple[float, float]:
+def _seconds(run: Run, block: BlockTime) -> tuple[float, float]:
     """The iteration of a run as a plan, and the part of it that is the schedule's.
 
     Equal stages of whole blocks under 1F1B, everything recomputed: a forward, its repetition and
@@ -202,21 +194,18 @@ def _seconds(run: Run, block: BlockTime, machines: Machines) -> tuple[float, flo
         training=Training(Optimizer.ADAM, gradient_reduction=GradientReduction()),
     )
     profile = profiles.to_core(ProfileDocument(measurements=[measured]))
-    cluster = machines.of(run.devices)
-    resolved = resolve(plan, cluster=cluster, model=_model(run), profile=profile)
+    resolved = resolve(plan, cluster=_cluster(run.devices), model=_model(run), profile=profile)
     simulated = simulate_plan(resolved)
     iteration = plan_iteration(simulated).picoseconds
     if iteration is None:
         raise ValueError("1f1b is drained")
     return (
-        float(iteration / PICOSECONDS_PER_SECOND),
-        simulated.timeline.makespan / PICOSECONDS_PER_SECOND,
+        exact_seconds(iteration),
+        to_seconds(simulated.timeline.makespan),
     )
 
 
-def _fit(
-    runs: Sequence[Run], reductions: Reductions, machines: Machines
-) -> dict[tuple[str, int], BlockTime]:
+def _fit(runs: Sequence[Run], reductions: Reductions) -> dict[tuple[str, int], BlockTime]:
     """The time of a block by model and microbatch size, from the rows at the fitted layouts.
 
     What an iteration has beside its schedule hardly follows the time of a block, and the schedule
@@ -230,7 +219,7 @@ def _fit(
         turns = run.global_batch_size // run.microbatch_size // run.data + run.pipeline - 1
         whole = target * run.pipeline / run.layers / turns
         for _ in range(_STEPS):
-            iteration, schedule = _seconds(run, BlockTime(whole - known, known), machines)
+            iteration, schedule = _seconds(run, BlockTime(whole - known, known))
             if abs(iteration / target - 1) < _CLOSE:
                 break
             whole *= (target - (iteration - schedule)) / schedule
@@ -248,13 +237,13 @@ def _predicted(files: Files, *, same_tensor: bool) -> Iterator[Row]:
 @cache
 def _predictions(files: Files) -> tuple[tuple[Run, float], ...]:
     """Every other row whose microbatch size was fitted, and our milliseconds of it."""
-    runs, reductions, machines = _read_runs(files), Reductions(files), Machines()
-    fitted, found = _fit(runs, reductions, machines), []
+    runs, reductions = _read_runs(files), Reductions(files)
+    fitted, found = _fit(runs, reductions), []
     for run in runs:
         block = fitted.get((run.model, run.microbatch_size))
         if block is not None and run.layout != FITTED[run.model]:
             compute = block.compute * FITTED[run.model][0] / run.tensor
-            ours, _ = _seconds(run, BlockTime(compute, reductions.of_block(run)), machines)
+            ours, _ = _seconds(run, BlockTime(compute, reductions.of_block(run)))
             found.append((run, 1000 * ours))
     return tuple(found)
 

@@ -7,7 +7,7 @@ from litestar.params import JSONBody
 from msgspec import UNSET
 
 from service.api.injection import InjectedServices
-from service.api.plan_questions import patched_plan_at
+from service.api.plan_questions import patched_plan_at, plan_question
 from service.api.schemas.comparisons import (
     ComparisonRequest,
     ComparisonsAnswer,
@@ -16,7 +16,6 @@ from service.api.schemas.comparisons import (
 from service.api.schemas.workloads import named_workloads
 from service.app.comparisons import Compared, ComparisonQuestion, NamedQuestion, compare
 from service.app.ports import Scope
-from service.app.pricing import PlanQuestion
 from service.web import problem_types
 from service.web.access import needs
 from service.web.openapi import EXAMPLE, PROBLEMS
@@ -68,12 +67,7 @@ async def comparisons(
         return msgspec.json.encode(comparisons_answer(compared))
 
     question = ComparisonQuestion(
-        [
-            NamedQuestion(
-                one.name, PlanQuestion(one.plan, None if one.patch is UNSET else one.patch)
-            )
-            for one in data.plans
-        ],
+        [NamedQuestion(one.name, plan_question(one)) for one in data.plans],
         [] if data.workloads is UNSET else named_workloads(data.workloads),
         frozenset(data.allow_unlike),
     )

@@ -21,6 +21,7 @@ from service.app.estimate_batches import Outcomes, Refused, create_many
 from service.app.estimates import EstimateOutcome
 from service.app.idempotency import Answer, Record
 from service.app.ports import Scope
+from service.formats.documents.fields import or_unset
 from service.web.access import needs
 from service.web.conditional import entity_tag
 from service.web.idempotency import IDEMPOTENT, respond_once
@@ -90,7 +91,7 @@ def _estimate(outcome: EstimateOutcome) -> BatchedEstimate:
         etag=entity_tag(stored.digest),
         location=f"/v1/estimates/{stored.digest}",
         created=outcome.created,
-        plan_reference=UNSET if outcome.plan_reference is None else outcome.plan_reference,
+        plan_reference=or_unset(outcome.plan_reference),
         # The stored bytes themselves, not read and written again.
         estimate=msgspec.Raw(stored.answer),
     )

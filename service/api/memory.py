@@ -10,10 +10,9 @@ from service.api.plan_questions import patched_plan, plan_question
 from service.api.schemas.answers import answer
 from service.api.schemas.memory import MemoryAnswer, MemoryRequest, memory_terms
 from service.app.memory_options import price_options
-from service.app.patching import located
+from service.app.patching import locate
 from service.app.ports import Scope
 from service.app.pricing import Priced, calculate
-from service.core.errors import InvalidInput
 from service.core.estimates.iteration import plan_iteration, still_left_out
 from service.core.estimates.memory import plan_memory
 from service.core.estimates.memory_options import MAX_OPTIONS
@@ -61,10 +60,8 @@ async def memory(services: InjectedServices, data: JSONBody[MemoryRequest]) -> R
         simulated = priced.simulated
         timeline = simulated.timeline
         asked = priced.prepared.pinned.question
-        try:
+        with locate(asked.plan, asked.patch):
             found = plan_memory(simulated.resolved, timeline.program, timeline)
-        except InvalidInput as error:
-            raise located(error, asked.plan, asked.patch) from error
         iteration = plan_iteration(simulated)
         options = price_options(priced, found, patched_plan) if data.options else []
         terms = memory_terms(found, iteration.picoseconds, options)

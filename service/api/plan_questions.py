@@ -4,10 +4,12 @@ from typing import Any
 
 from msgspec import UNSET
 
+from service.api.schemas.comparisons import ComparisonPlan
 from service.api.schemas.requests import EstimateBatchRequest, EstimateRequest, PlanRequest
 from service.app.estimates import EstimateQuestion
 from service.app.pricing import PlanDecoder, PlanQuestion
 from service.core.errors import Fault, FaultCode, InvalidInput
+from service.formats.documents.fields import or_none
 from service.formats.documents.plan import PlanDocument
 from service.web.strict_json import check_value
 
@@ -20,15 +22,14 @@ __all__ = [
 ]
 
 
-def plan_question(request: PlanRequest) -> PlanQuestion:
+def plan_question(request: PlanRequest | ComparisonPlan) -> PlanQuestion:
     """The plan that is asked about."""
-    return PlanQuestion(request.plan, None if request.patch is UNSET else request.patch)
+    return PlanQuestion(request.plan, or_none(request.patch))
 
 
 def estimate_question(request: EstimateRequest) -> EstimateQuestion:
     """The plan that is asked about, and the time that is claimed for it."""
-    asserted = request.asserted_iteration_seconds
-    return EstimateQuestion(plan_question(request), None if asserted is UNSET else asserted)
+    return EstimateQuestion(plan_question(request), or_none(request.asserted_iteration_seconds))
 
 
 def batched_questions(request: EstimateBatchRequest) -> list[EstimateQuestion]:
@@ -44,11 +45,9 @@ def batched_questions(request: EstimateBatchRequest) -> list[EstimateQuestion]:
             detail = "give a plan here, or one beside the list for all entries that have none"
             faults.append(Fault(FaultCode.MISSING_FIELD, ("plans", index, "plan"), detail))
             continue
-        patch, asserted = entry.patch, entry.asserted_iteration_seconds
         questions.append(
             EstimateQuestion(
-                PlanQuestion(plan, None if patch is UNSET else patch),
-                None if asserted is UNSET else asserted,
+                PlanQuestion(plan, or_none(entry.patch)), or_none(entry.asserted_iteration_seconds)
             )
         )
     if request.plan is not UNSET and all(entry.plan is not UNSET for entry in request.plans):
@@ -59,17 +58,17 @@ def batched_questions(request: EstimateBatchRequest) -> list[EstimateQuestion]:
     return questions
 
 
-def patched_plan(value: Any) -> PlanDocument:
-    """A patched plan, read as strictly as one that was sent. Raises `Problem` (422)."""
-    plan: PlanDocument = check_value(value, PlanDocument, at=("patch",))
-    return plan
-
-
 def patched_plan_at(*at: str | int) -> PlanDecoder:
-    """The same where what it was patched with stands at another place of the request."""
+    """Reads a plan that was patched with what stands at a place of the request.
+
+    As strictly as one that was sent: what it makes raises `Problem` (422).
+    """
 
     def decode(value: Any) -> PlanDocument:
         plan: PlanDocument = check_value(value, PlanDocument, at=at)
         return plan
 
     return decode
+
+
+patched_plan = patched_plan_at("patch")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from service.app.apart import run_apart, written_size
-from service.app.patching import located
+from service.app.patching import locate, located
 from service.app.pricing import (
     Pinned,
     PlanDecoder,
@@ -20,7 +20,7 @@ from service.app.pricing import (
     understand,
 )
 from service.app.services import Services
-from service.app.workloads import NamedWorkload, placed_faults, under_workloads
+from service.app.workloads import NamedWorkload, check_names, placed_faults, under_workloads
 from service.core.errors import Fault, FaultCode, InvalidInput, UnlikePlans, WorkBudgetExceeded
 from service.core.estimates.attribution import Attribution, mixed
 from service.core.estimates.comparison import (
@@ -120,7 +120,7 @@ async def compare(
     with the faults of all plans, `WorkBudgetExceeded` before anything is simulated, and
     `UnlikePlans` where contracts differ in a field that is not allowed.
     """
-    _check_names(question.plans)
+    check_names("plan", [one.name for one in question.plans])
     prepared = await _prepare_all(services, question, decode_at)
     with services.observer.span("price"):
         judged = await _judge_all(services, question, prepared)
@@ -139,9 +139,7 @@ async def _prepare_all(
         with collected.at(place, one.name):
             pinned.append(await pin(services, one.question, decode_at("plans", place, "patch")))
     collected.raise_faults()
-    documents = [[one.document for one in pinned]]
-    size = sum(written_size(one.document) for one in pinned)
-    services.holder.hold_work(await run_apart(size, _work, documents))
+    await _hold_work(services, [[one.document for one in pinned]])
     return [[await understand(services, one)] for one in pinned]
 
 
@@ -162,10 +160,14 @@ async def _prepare_under_workloads(
                 )
             )
     collected.raise_faults()
-    documents = [[one.pinned.document for one in case] for case in zip(*prepared, strict=True)]
-    size = sum(written_size(document) for case in documents for document in case)
-    services.holder.hold_work(await run_apart(size, _work, documents))
+    by_case = zip(*prepared, strict=True)
+    await _hold_work(services, [[one.pinned.document for one in case] for case in by_case])
     return prepared
+
+
+async def _hold_work(services: Services, cases: Sequence[Sequence[PlanDocument]]) -> None:
+    size = sum(written_size(document) for case in cases for document in case)
+    services.holder.hold_work(await run_apart(size, _work, cases))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,10 +199,8 @@ async def _judge_all(
 def _judge(prepared: Prepared) -> _Judged:
     priced = price(prepared)
     question = prepared.pinned.question
-    try:
+    with locate(question.plan, question.patch, prepared.plan):
         return _Judged(priced, compared_terms(priced.simulated))
-    except InvalidInput as error:
-        raise located(error, question.plan, question.patch, prepared.plan) from error
 
 
 @contextmanager
@@ -212,17 +212,6 @@ def _spoken_by(workloads: Sequence[NamedWorkload], case: int) -> Iterator[None]:
         if not workloads:
             raise
         raise type(error)(placed_faults(error.faults, case, workloads[case])) from error
-
-
-def _check_names(questions: Sequence[NamedQuestion]) -> None:
-    first: dict[str, int] = {}
-    faults = []
-    for place, one in enumerate(questions):
-        if first.setdefault(one.name, place) != place:
-            detail = f"plan {first[one.name]} of the request is called {one.name!r} too"
-            faults.append(Fault(FaultCode.DUPLICATE_NAME, ("plans", place, "name"), detail))
-    if faults:
-        raise InvalidInput(faults)
 
 
 class _Collected:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from msgspec import UNSET
 
 from service.app.apart import run_apart, written_size
 from service.app.errors import NotFound, Superseded
@@ -30,6 +29,7 @@ from service.core.estimates.work import work_of
 from service.formats.documents import plan as plans
 from service.formats.documents.canonical import canonical_bytes, digest
 from service.formats.documents.estimate_inputs import EstimateInputs, PinnedDocument
+from service.formats.documents.fields import or_unset
 from service.formats.documents.plan import PlanDocument
 
 __all__ = [
@@ -189,7 +189,7 @@ def identity(pinned: Pinned, question: EstimateQuestion) -> tuple[bytes, str]:
                 PinnedDocument(kind=pin.kind.value, reference=pin.reference, digest=pin.digest)
                 for pin in pinned.pins
             ],
-            asserted_iteration_seconds=UNSET if asserted is None else asserted,
+            asserted_iteration_seconds=or_unset(asserted),
         )
     )
     return inputs, digest("estimate", inputs)

@@ -139,16 +139,19 @@ def touches(patch: Any, path: Path) -> bool:
 
 
 @contextmanager
-def locate(plan: str | PlanDocument, patch: Mapping[str, Any] | None) -> Iterator[None]:
+def locate(
+    plan: str | PlanDocument, patch: Mapping[str, Any] | None, patched: Plan | None = None
+) -> Iterator[None]:
     """Turn fault paths inside the plan into pointers into the request as it was sent.
 
     A fault points into the patch where the patch speaks of it, else into the plan where it was
     sent, and to the reference where the plan is a stored one (the detail then names the place).
+    `patched` is for `located`.
     """
     try:
         yield
     except InvalidInput as error:
-        raise located(error, plan, patch) from error
+        raise located(error, plan, patch, patched) from error
 
 
 def located(

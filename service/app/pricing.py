@@ -330,13 +330,10 @@ def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
 
 def put_in_order(prepared: Prepared) -> Ordered:
     """Resolve and build the order, simulating nothing. Pure; raises as `price` does."""
-    pinned = prepared.pinned
-    try:
+    question = prepared.pinned.question
+    with locate(question.plan, question.patch, prepared.plan):
         resolved = resolve_prepared(prepared)
         program = plan_program(resolved)
-    except InvalidInput as error:
-        where = located(error, pinned.question.plan, pinned.question.patch, prepared.plan)
-        raise where from error
     included = (represented_of_order(resolved, program),)
     return Ordered(prepared, resolved, included, resolved.not_represented, program)
 

@@ -24,6 +24,7 @@ __all__ = [
     "NamedWorkload",
     "Weighed",
     "WorkloadOutcome",
+    "check_names",
     "judge",
     "placed_faults",
     "under_workloads",
@@ -97,7 +98,7 @@ async def under_workloads(
     decode_at: Callable[[int], PlanDecoder],
 ) -> list[Prepared]:
     """The plan prepared once for each workload, all within the budget of one request."""
-    _check_names(workloads)
+    check_names("workload", [one.name for one in workloads])
     base = await pin(services, question, decode)
     size = written_size(base.document) * (1 + len(workloads))
     patched = await run_apart(size, _patched_all, base.document, workloads, decode_at)
@@ -121,13 +122,14 @@ async def under_workloads(
     ]
 
 
-def _check_names(workloads: Sequence[NamedWorkload]) -> None:
+def check_names(noun: str, names: Sequence[str]) -> None:
+    """Raise `InvalidInput` for each plan or workload of a request that is called as another is."""
     first: dict[str, int] = {}
     faults = []
-    for place, one in enumerate(workloads):
-        if first.setdefault(one.name, place) != place:
-            detail = f"workload {first[one.name]} of the request is called {one.name!r} too"
-            faults.append(Fault(FaultCode.DUPLICATE_NAME, ("workloads", place, "name"), detail))
+    for place, name in enumerate(names):
+        if first.setdefault(name, place) != place:
+            detail = f"{noun} {first[name]} of the request is called {name!r} too"
+            faults.append(Fault(FaultCode.DUPLICATE_NAME, (f"{noun}s", place, "name"), detail))
     if faults:
         raise InvalidInput(faults)
 

@@ -4,12 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from service.core.plans.plan import Degrees, Partition, Plan, ResolvedPlan, Schedule, Workload
-from service.core.plans.resolve import resolve
-from service.formats.documents import model as model_document
-from service.formats.documents import profile as profile_document
-from service.formats.pipedream import looks_like_pipedream, read_pipedream
-from validation.best_partition import best_four_stages
+from service.core.plans.plan import ResolvedPlan
+from service.formats.pipedream import looks_like_pipedream
+from validation.pipedream import best_plan
 
 PROFILES = (
     Path(__file__).resolve().parents[3] / "shared" / "data" / "profiles" / "pipedream" / "profiler"
@@ -19,30 +16,10 @@ IMAGES = PROFILES / "image_classification" / "profiles"
 pytestmark = pytest.mark.skipif(not PROFILES.is_dir(), reason="no published profiles at hand")
 
 
-def best_plan(folder: Path, microbatch_size: int) -> ResolvedPlan:
-    """The plan whose slowest of four stages is as quick as it can be."""
+def best_of(folder: Path, microbatch_size: int) -> ResolvedPlan:
     content = (folder / "graph.txt").read_bytes()
     assert looks_like_pipedream(content)
-    read = read_pipedream(content, microbatch_size=microbatch_size)
-    model = model_document.to_core(read.model)
-    profile = profile_document.to_core(read.profile)
-    costs = []
-    for layer in model.layers:
-        cost = 0
-        if not layer.is_input:
-            found = profile.lookup(layer.name, microbatch_size)
-            cost = found.forward_picoseconds + (found.backward_picoseconds or 0)
-        costs.append(cost)
-    _, stages = best_four_stages(model, costs)
-    plan = Plan(
-        degrees=Degrees(4),
-        workload=Workload(microbatches=8, microbatch_size=microbatch_size),
-        schedule=Schedule("1f1b"),
-        model="published@1",
-        profile="published-v100@1",
-        partition=Partition(stages=tuple(tuple(names) for names in stages)),
-    )
-    return resolve(plan, model=model, profile=profile)
+    return best_plan(content, microbatch_size)
 
 
 def test_boundary_bytes_of_vgg16_by_hand() -> None:
@@ -51,7 +28,7 @@ def test_boundary_bytes_of_vgg16_by_hand() -> None:
     The cuts lie behind the second convolution (64 channels of 224 x 224), behind the first one of
     the second block (128 of 112 x 112) and behind the second ReLU of the third (256 of 56 x 56).
     """
-    resolved = best_plan(IMAGES / "vgg16", microbatch_size=128)
+    resolved = best_of(IMAGES / "vgg16", microbatch_size=128)
     by_hand = [
         128 * 64 * 224 * 224 * 4,
         128 * 128 * 112 * 112 * 4,
@@ -68,7 +45,7 @@ def test_resnet50_sends_a_residual_beside_the_block_it_skips() -> None:
     Both hold 1024 channels of 14 x 14 for 128 images in fp32; with one of them forgotten, or the
     input counted for each of its two consumers, the sum would differ.
     """
-    resolved = best_plan(IMAGES / "resnet50", microbatch_size=128)
+    resolved = best_of(IMAGES / "resnet50", microbatch_size=128)
     last = resolved.boundaries[2]
     assert last.tensors is not None
     assert [tensor.name for tensor in last.tensors] == ["node111", "node118"]

@@ -10,6 +10,7 @@ from service.app.pricing import Answerable
 from service.app.pricing import Pin as CorePin
 from service.core.plans.plan import Placed, ResolvedPlan, Statement
 from service.core.schedules.transfers import TransferMode
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "Context",
@@ -140,7 +141,7 @@ def _placed(placed: Placed) -> PlacedRank:
     return PlacedRank(
         rank=placed.rank,
         coordinates={dimension.value: at for dimension, at in placed.coordinates},
-        device=msgspec.UNSET if placed.device is None else placed.device,
+        device=or_unset(placed.device),
     )
 
 

@@ -17,6 +17,7 @@ from service.core.schedules.cadence import Cadence as CoreCadence
 from service.core.schedules.cadence import PhaseCadence, StageCadence
 from service.core.schedules.no_steady import NoSteady
 from service.core.units import exact_seconds, to_seconds
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "Cadence",
@@ -180,7 +181,7 @@ def cadence_terms(simulated: SimulatedPlan, cadence: CoreCadence) -> Cadence:
         bound_seconds=exact_seconds(cadence.bound),
         bound_set_by=cadence.bound_by,
         steady_seconds=msgspec.UNSET if steady is None else exact_seconds(steady.per_microbatch),
-        no_steady_reason=msgspec.UNSET if cadence.no_steady is None else cadence.no_steady,
+        no_steady_reason=or_unset(cadence.no_steady),
         steady_phases=[] if steady is None else [_phase(phase) for phase in steady.phases],
         loads=loads_terms(resolved),
     )

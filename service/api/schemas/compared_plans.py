@@ -16,6 +16,7 @@ from service.api.schemas.answers import (
     workload_terms,
 )
 from service.api.schemas.differences import Differences, differences_terms
+from service.api.schemas.ranges import known_seconds
 from service.app.comparisons import ComparedPlan
 from service.core.estimates.attribution import Attribution, AttributionMethod, Cause
 from service.core.estimates.comparison import Comparison
@@ -204,8 +205,8 @@ def compared_plan(plan: ComparedPlan) -> ComparedPlanOut:
             TermOut(term=term.field, value=term.text, origin=term.origin)
             for term in plan.contract.values()
         ],
-        iteration_seconds=UNSET if terms.iteration is None else exact_seconds(terms.iteration),
-        update_seconds=UNSET if terms.update is None else exact_seconds(terms.update),
+        iteration_seconds=known_seconds(terms.iteration),
+        update_seconds=known_seconds(terms.update),
         makespan_seconds=to_seconds(terms.simulated.timeline.makespan),
         idle_fraction=terms.idle_fraction,
         slowest_stage=slowest.stage,

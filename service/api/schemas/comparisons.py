@@ -252,18 +252,16 @@ def _unlike_terms(cases: Sequence[ComparedCase]) -> list[UnlikeTerm]:
 
 
 def _mix(mix: ComparedMix, cases: Sequence[ComparedCase]) -> ComparedMixOut:
-    first, *later = zip([plan.name for plan in cases[0].plans], mix.plans, strict=True)
+    plans = list(zip([plan.name for plan in cases[0].plans], mix.plans, strict=True))
+    first, *later = plans
     names = [case.workload.name for case in cases if case.workload is not None]
-    places = range(len(mix.plans))
     return ComparedMixOut(
         plans=[
             MixedPlan(
-                name=plan.name,
-                mix=mix_terms(
-                    mix.plans[place], names, [case.plans[place].terms.iteration for case in cases]
-                ),
+                name=name,
+                mix=mix_terms(found, names, [case.plans[place].terms.iteration for case in cases]),
             )
-            for place, plan in zip(places, cases[0].plans, strict=True)
+            for place, (name, found) in enumerate(plans)
         ],
         comparisons=[
             MixedComparison(

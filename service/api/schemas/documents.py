@@ -6,6 +6,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from service.app.ports import Revision, RevisionHeading
+from service.formats.documents.fields import or_unset
 
 __all__ = ["DocumentAnswer", "Page", "RevisionEntry", "document_answer", "revision_entry"]
 
@@ -60,7 +61,7 @@ class Page(Struct, Generic[Item], kw_only=True, frozen=True):
     @classmethod
     def of(cls, items: list[Item], following: str | None) -> "Page[Item]":
         """The page of some items and the URL of the next one, if there is one."""
-        return cls(items=items, next=UNSET if following is None else following)
+        return cls(items=items, next=or_unset(following))
 
 
 def revision_entry(revision: RevisionHeading) -> RevisionEntry:

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from service.core.estimates.efficiency import Efficiency
 from service.core.models.dtypes import DType
+from service.formats.documents.fields import or_unset
 
 __all__ = ["EfficiencyTerms", "TrainingRunOut", "efficiency_terms"]
 
@@ -72,16 +73,18 @@ def efficiency_terms(efficiency: Efficiency) -> EfficiencyTerms:
     seconds = efficiency.device_seconds
     return EfficiencyTerms(
         devices=efficiency.devices,
-        device_hours_per_iteration=_known(None if seconds is None else seconds / _SECONDS_PER_HOUR),
-        tokens_per_second_per_device=_known(efficiency.tokens_per_second_per_device),
+        device_hours_per_iteration=msgspec.UNSET
+        if seconds is None
+        else seconds / _SECONDS_PER_HOUR,
+        tokens_per_second_per_device=or_unset(efficiency.tokens_per_second_per_device),
         model_flops=msgspec.UNSET if flops is None else float(flops.model),
         hardware_flops=msgspec.UNSET if flops is None else float(flops.hardware),
         compute_dtype=efficiency.compute_dtype or msgspec.UNSET,
-        peak_flops_per_second=_known(efficiency.peak_flops),
-        model_flops_utilisation_ratio=_known(
+        peak_flops_per_second=or_unset(efficiency.peak_flops),
+        model_flops_utilisation_ratio=or_unset(
             None if flops is None else efficiency.utilisation(flops.model)
         ),
-        hardware_flops_utilisation_ratio=_known(
+        hardware_flops_utilisation_ratio=or_unset(
             None if flops is None else efficiency.utilisation(flops.hardware)
         ),
         run=msgspec.UNSET
@@ -93,7 +96,3 @@ def efficiency_terms(efficiency: Efficiency) -> EfficiencyTerms:
             device_hours=run.device_seconds / _SECONDS_PER_HOUR,
         ),
     )
-
-
-def _known(number: float | None) -> float | Unset:
-    return msgspec.UNSET if number is None else number

@@ -15,6 +15,7 @@ from service.api.schemas.efficiency import EfficiencyTerms, efficiency_terms
 from service.api.schemas.iteration import IterationTerms, iteration_terms
 from service.api.schemas.live_activations import LiveActivations, live_activations_terms
 from service.api.schemas.memory import MemorySummary, memory_summary
+from service.api.schemas.ranges import known_seconds
 from service.api.schemas.sensitivities import Sensitivity, sensitivity_terms
 from service.api.schemas.slack import Slack, slack_terms
 from service.api.schemas.weight_versions import WeightVersions, weight_versions_terms
@@ -23,6 +24,7 @@ from service.core.estimates.estimate import Estimate
 from service.core.estimates.iteration import schedule_picoseconds, throughput
 from service.core.schedules.effects import MicrobatchEffect
 from service.core.units import exact_seconds, to_seconds
+from service.formats.documents.fields import or_unset
 from service.formats.documents.plan import PlanDocument
 
 __all__ = [
@@ -151,24 +153,21 @@ def estimate_terms(
 ) -> EstimateTerms:
     """The wire form of an estimate."""
     simulated, timeline = estimate.simulated, estimate.simulated.timeline
-    schedule = schedule_picoseconds(simulated, estimate.cadence)
     samples, tokens = throughput(simulated, estimate.iteration)
     counts = estimate.other_microbatch_counts
     return EstimateTerms(
         digest=digest,
         plan=plan,
-        iteration_seconds=msgspec.UNSET
-        if estimate.iteration is None
-        else exact_seconds(estimate.iteration),
-        samples_per_second=msgspec.UNSET if samples is None else samples,
-        tokens_per_second=msgspec.UNSET if tokens is None else tokens,
+        iteration_seconds=known_seconds(estimate.iteration),
+        samples_per_second=or_unset(samples),
+        tokens_per_second=or_unset(tokens),
         verdict=msgspec.UNSET
         if asserted_iteration_seconds is None
         else _verdict(asserted_iteration_seconds, estimate),
         lower_bounds=[_bound(bound, estimate.iteration) for bound in estimate.lower_bounds],
         iteration=iteration_terms(
             estimate.iteration_parts,
-            None if schedule is None else exact_seconds(schedule),
+            schedule_picoseconds(simulated, estimate.cadence),
             simulated.resolved.tied_copies,
         ),
         efficiency=efficiency_terms(estimate.efficiency),

@@ -1,11 +1,13 @@
 """Wire types of an iteration: what follows the schedule on each rank, and how it is known."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from service.api.schemas.ranges import known_seconds
 from service.core.estimates.iteration import Iteration, PartReduction, RankIteration
 from service.core.estimates.optimizer_step import OptimizerStep
 from service.core.estimates.reduction.parts import PartKind
@@ -13,7 +15,8 @@ from service.core.estimates.reduction.pricing import PricedPart, Step
 from service.core.estimates.reduction.sharing import Span
 from service.core.plans.gradient_reduction import ReductionAlgorithm, ReductionOverlap, TimeOrigin
 from service.core.plans.tied import TiedCopies
-from service.core.units import exact_seconds, to_seconds
+from service.core.units import to_seconds
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "CollectiveOut",
@@ -195,19 +198,16 @@ class IterationTerms(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
 
 
 def iteration_terms(
-    iteration: Iteration, schedule: float | None, copies: Sequence[TiedCopies]
+    iteration: Iteration, schedule: Fraction | None, copies: Sequence[TiedCopies]
 ) -> IterationTerms:
-    """The wire form of an iteration whose schedule alone takes so many seconds.
+    """The wire form of an iteration whose schedule alone takes so many picoseconds.
 
     `copies` are the tied copies of its plan.
     """
-    last = iteration.last_rank
     return IterationTerms(
-        schedule_seconds=msgspec.UNSET if schedule is None else schedule,
-        seconds=msgspec.UNSET
-        if iteration.picoseconds is None
-        else exact_seconds(iteration.picoseconds),
-        last_rank=msgspec.UNSET if last is None else last,
+        schedule_seconds=known_seconds(schedule),
+        seconds=known_seconds(iteration.picoseconds),
+        last_rank=or_unset(iteration.last_rank),
         overlap=iteration.planned.reduction.overlap if iteration.reductions else msgspec.UNSET,
         ranks=[rank_terms(one) for one in iteration.ranks],
         gradient_reductions=[_reduction(one) for one in iteration.reductions],
@@ -296,7 +296,7 @@ def _collective(priced: PricedPart, step: Step, span: Span | None) -> Collective
 def _step(one: OptimizerStep) -> OptimizerStepOut:
     return OptimizerStepOut(
         rank=one.rank,
-        moved_bytes=msgspec.UNSET if one.bytes is None else one.bytes,
+        moved_bytes=or_unset(one.bytes),
         lower_bound_seconds=to_seconds(one.bound_picoseconds),
         seconds=to_seconds(one.picoseconds),
         origin=one.origin,

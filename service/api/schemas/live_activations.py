@@ -16,6 +16,7 @@ from service.core.plans.relays import Relayed, relayed_bytes
 from service.core.schedules.program import Program
 from service.core.schedules.timeline import Timeline
 from service.core.units import all_to_seconds, to_seconds
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "AliveActivation",
@@ -183,7 +184,7 @@ def live_activations_terms(
                 peak_recomputed_activations=msgspec.UNSET
                 if live.peak_recomputed is None
                 else live.peak_recomputed,
-                peak_bytes=msgspec.UNSET if live.peak_bytes is None else live.peak_bytes,
+                peak_bytes=or_unset(live.peak_bytes),
                 peak_bytes_at_seconds=seconds(live.peak_bytes_operation),
                 peak_bytes_at_operation=msgspec.UNSET
                 if live.peak_bytes_operation is None

@@ -8,12 +8,14 @@ import msgspec
 from msgspec import Meta
 
 from service.api.schemas.answers import answer_type
+from service.api.schemas.ranges import known_seconds
 from service.api.schemas.requests import PlanRequest
 from service.app.memory_options import PricedOption
 from service.core.estimates.memory import PlanMemory
 from service.core.estimates.memory_options import OptionKind
 from service.core.memory.terms import RankMemory, Relief, Term, TermBytes, TermOrigin
-from service.core.units import exact_seconds, to_seconds
+from service.core.units import to_seconds
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "MemoryAnswer",
@@ -193,7 +195,7 @@ def memory_terms(
             MemoryRank(**_verdict(rank), terms=[_term(term) for term in rank.terms])
             for rank in memory.ranks
         ],
-        iteration_seconds=msgspec.UNSET if iteration is None else exact_seconds(iteration),
+        iteration_seconds=known_seconds(iteration),
         options=[_option(option) for option in options] if options else msgspec.UNSET,
     )
 
@@ -209,10 +211,9 @@ def rank_verdict(rank: RankMemory) -> MemoryRankVerdict:
 
 
 def _plan(memory: PlanMemory) -> dict[str, Any]:
-    headroom = memory.least_headroom
     return {
-        "feasible": msgspec.UNSET if memory.feasible is None else memory.feasible,
-        "least_headroom_bytes": msgspec.UNSET if headroom is None else headroom,
+        "feasible": or_unset(memory.feasible),
+        "least_headroom_bytes": or_unset(memory.least_headroom),
     }
 
 
@@ -247,17 +248,13 @@ def _term(term: TermBytes) -> MemoryTerm:
 
 
 def _option(priced: PricedOption) -> MemoryOptionOut:
-    option, iteration = priced.option, priced.iteration
-    known: dict[str, Any] = {}
-    if priced.memory is not None:
-        known |= {name.removeprefix("least_"): v for name, v in _plan(priced.memory).items()}
-    if iteration is not None:
-        known["iteration_seconds"] = exact_seconds(iteration)
-    if priced.why_not is not None:
-        known["not_priced"] = priced.why_not
+    option, memory = priced.option, priced.memory
     return MemoryOptionOut(
         option=option.kind,
         detail=option.detail,
         patch=dict(option.patch) or msgspec.UNSET,
-        **known,
+        feasible=msgspec.UNSET if memory is None else or_unset(memory.feasible),
+        headroom_bytes=msgspec.UNSET if memory is None else or_unset(memory.least_headroom),
+        iteration_seconds=known_seconds(priced.iteration),
+        not_priced=or_unset(priced.why_not),
     )

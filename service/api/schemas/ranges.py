@@ -3,6 +3,7 @@
 Where all microbatches are alike none of this appears.
 """
 
+from fractions import Fraction
 from typing import Annotated
 
 import msgspec
@@ -17,6 +18,7 @@ __all__ = [
     "SecondsRange",
     "SecondsRanges",
     "bytes_ranges",
+    "known_seconds",
     "mean_seconds",
     "same_bytes",
     "seconds_ranges",
@@ -52,6 +54,11 @@ BytesRanges = Annotated[
         "them. Absent when none does."
     ),
 ]
+
+
+def known_seconds(picoseconds: Fraction | None) -> float | UnsetType:
+    """A time, where it is known."""
+    return UNSET if picoseconds is None else exact_seconds(picoseconds)
 
 
 def mean_seconds(spread: Spread | None) -> float | UnsetType:

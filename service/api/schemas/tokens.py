@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from service.app.access import DEFAULT_LIFETIME, MAX_LIFETIME, MIN_LIFETIME, NewToken
 from service.app.ports import Scope, Token
+from service.formats.documents.fields import or_unset
 
 __all__ = ["NewTokenAnswer", "TokenEntry", "TokenRequest", "new_token_answer", "token_entry"]
 
@@ -88,11 +89,11 @@ def token_entry(token: Token) -> TokenEntry:
     """A token as an entry of a list."""
     return TokenEntry(
         id=token.id,
-        name=UNSET if token.name is None else token.name,
+        name=or_unset(token.name),
         scopes=_in_order(token.scopes),
         created_at=token.created_at,
         expires_at=token.expires_at,
-        revoked_at=UNSET if token.revoked_at is None else token.revoked_at,
+        revoked_at=or_unset(token.revoked_at),
     )
 
 
@@ -101,7 +102,7 @@ def new_token_answer(new: NewToken) -> NewTokenAnswer:
     return NewTokenAnswer(
         token=new.text,
         id=new.token.id,
-        name=UNSET if new.token.name is None else new.token.name,
+        name=or_unset(new.token.name),
         scopes=_in_order(new.token.scopes),
         created_at=new.token.created_at,
         expires_at=new.token.expires_at,

@@ -15,6 +15,7 @@ from service.api.schemas.answers import (
     statements,
     workload_terms,
 )
+from service.api.schemas.ranges import known_seconds
 from service.api.schemas.requests import PlanRequest
 from service.app.workloads import NamedWorkload, Weighed, WorkloadOutcome
 from service.core.estimates.iteration import still_left_out, throughput
@@ -22,6 +23,7 @@ from service.core.estimates.workloads import WorkloadMix
 from service.core.plans.plan import Statement
 from service.core.schedules.transfers import TransferMode
 from service.core.units import exact_seconds
+from service.formats.documents.fields import or_unset
 
 __all__ = [
     "MAX_WORKLOADS",
@@ -216,17 +218,16 @@ def _workload(
 ) -> WorkloadEstimate:
     estimate, resolved = outcome.weighed.estimate, outcome.priced.resolved
     cadence = estimate.cadence
-    rates = throughput(outcome.priced.simulated, estimate.iteration)
-    samples, tokens = (UNSET if rate is None else rate for rate in rates)
+    samples, tokens = throughput(outcome.priced.simulated, estimate.iteration)
     sizes = [one.peak_bytes for one in estimate.live if one.peak_bytes is not None]
     return WorkloadEstimate(
         name=outcome.workload.name,
         weight_fraction=float(share),
         workload=workload_terms(resolved),
         transfer_mode=resolved.transfer_mode,
-        iteration_seconds=_seconds(estimate.iteration),
-        samples_per_second=samples,
-        tokens_per_second=tokens,
+        iteration_seconds=known_seconds(estimate.iteration),
+        samples_per_second=or_unset(samples),
+        tokens_per_second=or_unset(tokens),
         slowest_stage=cadence.slowest_stage,
         cadence_bound_seconds=exact_seconds(cadence.bound),
         steady_seconds=UNSET
@@ -246,9 +247,9 @@ def mix_terms(
     """The wire form of a mix; `names` and `iterations` (picoseconds) are those of its workloads."""
     worst = mix.worst
     return WorkloadMixOut(
-        mean_iteration_seconds=_seconds(mix.mean_iteration),
+        mean_iteration_seconds=known_seconds(mix.mean_iteration),
         worst=UNSET if worst is None else names[worst],
-        worst_iteration_seconds=UNSET if worst is None else _seconds(iterations[worst]),
+        worst_iteration_seconds=UNSET if worst is None else known_seconds(iterations[worst]),
         samples_per_second=_rate(mix.samples_per_second),
         tokens_per_second=_rate(mix.tokens_per_second),
         slowest_stages=[
@@ -256,10 +257,6 @@ def mix_terms(
             for stage, share in mix.slowest_stages
         ],
     )
-
-
-def _seconds(picoseconds: Fraction | None) -> float | UnsetType:
-    return UNSET if picoseconds is None else exact_seconds(picoseconds)
 
 
 def _rate(rate: Fraction | None) -> float | UnsetType:

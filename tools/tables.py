@@ -1,4 +1,4 @@
-"""Tables of docs/worked-examples.md."""
+"""Tables of generated pages."""
 
 from collections.abc import Sequence
 
