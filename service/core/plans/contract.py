@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from service.core.errors import Fault, FaultCode, Path
+from service.core.moe.overflow import OverflowPolicy
 from service.core.schedules.catalogue import ScheduleFamily
 from service.core.schedules.shape import Backward, Shape
 from service.core.schedules.weight_versions import Update
@@ -15,7 +16,6 @@ from service.core.schedules.weight_versions import Update
 __all__ = [
     "Contract",
     "LossScaling",
-    "OverflowPolicy",
     "WeightUpdate",
     "check_contract",
     "weight_update_of",
@@ -37,16 +37,6 @@ class LossScaling(StrEnum):
     NONE = "none"
     STATIC = "static"
     DYNAMIC = "dynamic"
-
-
-class OverflowPolicy(StrEnum):
-    """What happens to tokens beyond the capacity of an expert."""
-
-    DROP = "drop"
-    PAD = "pad"  # dropped too, and every expert computes as many rows as its capacity
-    DROPLESS = "dropless"
-    DROPLESS_PADDED = "dropless_padded"  # capacity is the largest count of the group
-    REROUTE = "reroute"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from service.core.plans.contract import Contract, LossScaling, OverflowPolicy, WeightUpdate
+from service.core.moe.overflow import OverflowPolicy
+from service.core.plans.contract import Contract, LossScaling, WeightUpdate
 from service.formats.documents.fields import Ratio, or_none
 
 __all__ = ["ContractDocument", "contract_to_core"]

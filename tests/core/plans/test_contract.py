@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from service.core.errors import FaultCode
+from service.core.moe.overflow import OverflowPolicy
 from service.core.plans.check import check_plan
 from service.core.plans.contract import (
     Contract,
     LossScaling,
-    OverflowPolicy,
     WeightUpdate,
     weight_update_of,
 )

@@ -1,0 +1,1 @@
+"""Mixtures of experts: who sends which tokens where, and what that takes."""
