@@ -11,8 +11,10 @@ __all__ = [
     "Deduplication",
     "Dispatcher",
     "ExpertCompute",
+    "ExpertShape",
     "LayerCostsInclude",
     "MoeSettings",
+    "Overlap",
     "Payload",
     "Payloads",
     "ReplicaSplitting",
@@ -109,31 +111,53 @@ class ExpertCompute:
 
 
 @dataclass(frozen=True, slots=True)
+class Overlap:
+    """Exchanges of one part run under the products of another, where there are several `chunks`.
+
+    `compute_fraction_left` of the device is left to the products meanwhile. The shared expert, if
+    there is one, runs under the dispatch where `shared_expert` says so.
+    """
+
+    chunks: int = 1
+    compute_fraction_left: float = 1.0
+    shared_expert: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertShape:
+    """Layers with experts of a plan without a model: how many each stage has, and what they are.
+
+    `hidden_size` elements of a token go through each of its `top_k` experts, which are `width` wide
+    and `gated` or not. `tokens_per_rank` are those of a microbatch on each rank, None where the
+    workload says how many there are.
+    """
+
+    layers_per_stage: tuple[int, ...]
+    hidden_size: int
+    experts: int
+    top_k: int
+    width: int
+    gated: bool = True
+    tokens_per_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MoeSettings:
     """As a plan states it; None stands for what the model says, or for a default told of each.
 
     The routing is a document (`routing`), or a named skew that the plan states; without both tokens
-    choose evenly. `layers` has the routing's layer of each expert layer in execution order; where
-    it is None each takes the nearest one. `layers_per_stage`, `hidden_size`, `experts`, `top_k`,
-    `expert_width`, `gated` and `tokens_per_rank` stand in for a model in plans without one.
+    choose evenly. `routing_layers` has the routing's layer of each expert layer in execution order;
+    where it is None each takes the nearest one. `shape` stands in for a model in plans without one.
     `experts_by_rank` has the experts of each rank of an expert group, contiguous where it is None.
-    `overlap_chunks` m > 1 runs exchanges of one part under the products of another; a
-    `compute_fraction_left` of the device is left to the products meanwhile. `exchange_efficiency`
-    divides what a prediction takes, never a bound. `rows_percentile` is that of received rows for
-    which memory is held, 1 the most of any layer and microbatch.
+    `exchange_efficiency` divides what a prediction takes, never a bound. `rows_percentile` is that
+    of received rows for which memory is held, 1 the most of any layer and microbatch.
     """
 
     capacity: Capacity = field(default_factory=lambda: Capacity(OverflowPolicy.DROPLESS))
     routing: str | None = None
     skew: Skew | None = None
-    layers: tuple[int, ...] | None = None
-    layers_per_stage: tuple[int, ...] | None = None
-    hidden_size: int | None = None
-    experts: int | None = None
-    top_k: int | None = None
-    expert_width: int | None = None
-    gated: bool | None = None
-    tokens_per_rank: int | None = None
+    routing_layers: tuple[int, ...] | None = None
+    shape: ExpertShape | None = None
     experts_by_rank: tuple[tuple[int, ...], ...] | None = None
     replica_splitting: ReplicaSplitting = ReplicaSplitting.EVEN
     dispatcher: Dispatcher = Dispatcher.ALL_TO_ALL
@@ -141,9 +165,7 @@ class MoeSettings:
     payloads: Payloads = Payloads()
     compute: ExpertCompute = ExpertCompute()
     layer_costs_include: LayerCostsInclude | None = None
-    overlap_chunks: int = 1
-    compute_fraction_left: float = 1.0
-    shared_expert_overlaps: bool = False
+    overlap: Overlap = Overlap()
     exchange_efficiency: float = 1.0
     fallback_seconds_per_row: float | None = None
     rows_percentile: float = 1.0

@@ -1,6 +1,7 @@
 """What is wrong with a plan whatever documents it refers to."""
 
 from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.plans.check_moe import check_moe
 from service.core.plans.check_training import check_training
 from service.core.plans.contract import check_contract
 from service.core.plans.costs import given_stages
@@ -70,7 +71,7 @@ def _check_order_runs(plan: Plan) -> list[Fault]:
 
 def check_form(plan: Plan) -> list[Fault]:
     """Which parts of a plan are missing, or exclude each other."""
-    faults = [*_check_costs(plan), *check_training(plan)]
+    faults = [*_check_costs(plan), *check_training(plan), *check_moe(plan)]
     if plan.partition is not None and plan.stages is None:
         faults += check_partition(plan.partition, stage_count(plan), plan.schedule.chunks_per_rank)
     if plan.placement.devices is not None and plan.topology is None:

@@ -235,7 +235,7 @@ def left_out_of(
         left_out.append(statements.COLLECTIVES_ON_LINKS)
     if plan.topology is None:
         left_out.append(statements.PHYSICAL_PATHS)
-    if plan.contract.states_routing:
+    if plan.contract.states_routing or plan.moe is not None:
         left_out.append(statements.EXPERT_ROUTING)
     unknown_bytes = sum(boundary.forward_bytes is None for boundary in boundaries)
     if unknown_bytes:

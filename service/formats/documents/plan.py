@@ -27,6 +27,7 @@ from service.formats.documents.fields import (
     tuple_or_none,
 )
 from service.formats.documents.memory import MemoryDocument, memory_to_core
+from service.formats.documents.moe import MoeDocument, moe_to_core
 from service.formats.documents.partition import (
     PartitionDocument,
     partition_to_core,
@@ -209,6 +210,7 @@ class PlanDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
     memory: (
         Annotated[MemoryDocument, Meta(description="What a device holds beside")] | UnsetType
     ) = UNSET
+    moe: Annotated[MoeDocument, Meta(description="How experts run")] | UnsetType = UNSET
 
 
 def to_core(document: PlanDocument) -> Plan:
@@ -221,6 +223,7 @@ def to_core(document: PlanDocument) -> Plan:
     recompute = or_none(document.recompute)
     policy = None if recompute is None else or_none(recompute.default)
     training, memory = or_none(document.training), or_none(document.memory)
+    moe = or_none(document.moe)
     return Plan(
         degrees=_degrees(or_none(document.parallelism), _stated_ranks(schedule, stated)),
         workload=Workload(
@@ -246,6 +249,7 @@ def to_core(document: PlanDocument) -> Plan:
         recompute_layers=layers_to_core(recompute),
         contract=contract_to_core(document.contract),
         memory=MemorySettings() if memory is None else memory_to_core(memory),
+        moe=None if moe is None else moe_to_core(moe),
     )
 
 

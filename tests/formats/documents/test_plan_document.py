@@ -214,7 +214,7 @@ def test_values_at_the_edge_are_read(path: str, value: object) -> None:
         ("contract", {"overflow": "spill"}),
         ("contract", {"dropped_token_fraction": 1.5}),
         ("contract", {"random_state": "two\nlines"}),
-        ("moe", {}),
+        ("moe", {"capacity": {}}),
     ],
 )
 def test_what_the_schema_refuses(path: str, value: object) -> None:
