@@ -1,4 +1,4 @@
-"""Faults of an input, the errors that carry them, and what of an input is read over.
+"""Faults of an input, the errors that carry them, and what is said of an input that has none.
 
     CoreError
     └── InvalidInput          a well-formed input that can't be computed; carries every fault
@@ -20,6 +20,7 @@ __all__ = [
     "InvalidInput",
     "LeftOut",
     "Path",
+    "Statement",
     "UnlikePlans",
     "WorkBudgetExceeded",
     "some_of",
@@ -71,6 +72,14 @@ class LeftOut:
     """Something in a file that was read over, and why. Lines count from 1."""
 
     line: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Something an answer says about itself: a stable code and a sentence."""
+
+    code: str
     detail: str
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from service.core.amounts import Amount, SizeClasses
+from service.core.errors import Statement
 from service.core.models.activations import StageLogits
 from service.core.models.cuts import CrossingTensor, SkipRouting
 from service.core.models.dimensions import Split
@@ -316,14 +317,6 @@ class PlanFlops:
     model: int
     hardware: int
     from_parameters: int
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """Something an answer says about itself: a stable code and a sentence."""
-
-    code: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
