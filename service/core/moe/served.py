@@ -40,8 +40,8 @@ class Admitted:
     (R,) those of each source that nobody serves, `fallback` (R,) those that its own path serves,
     `rerouted` (R,) those that went to another expert. `kept_choices` (tokens, top_k) says of each
     choice whether it is served where it was asked for; None below token level and where rerouting
-    or padding moves tokens. `capacity` is rows of an expert: for each source under source scope,
-    else for all together; None without one.
+    or padding moves tokens. `capacity` is rows of an expert: under source scope those for the
+    source with the most assignments, else for all together; None without one.
     """
 
     kept: Int64Array
