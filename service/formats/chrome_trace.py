@@ -20,9 +20,9 @@ import numpy.typing as npt
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.link_use import count_intervals, intervals_of
 from service.core.schedules.program import OpKind
+from service.core.schedules.program_links import carried
 from service.core.schedules.selection import EVERYTHING, Selection
 from service.core.schedules.slack import Slack
-from service.core.schedules.stage_times import input_microbatches
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.waits import operation_waits
 from service.core.units import to_seconds
@@ -39,6 +39,9 @@ MAX_TRACED = 100_000
 _RANKS, _WAITS, _TRANSFERS, _LINKS = 1, 2, 3, 4
 _GROUPS = {_RANKS: "ranks", _WAITS: "waits", _TRANSFERS: "transfers", _LINKS: "links"}
 
+# Where a wait stands that is not before an operation.
+_WAIT_PLACES = {"drain": "after", "send": "after", "exchange wait": "within"}
+
 _PICOSECONDS_PER_NANOSECOND = 1_000
 
 
@@ -54,7 +57,8 @@ def chrome_trace(
     Each operation is a complete event named by stage, kind and microbatch (`2B7`) in the lane of
     its rank, with these as arguments, what its start waited for, and its slack where that is given.
     In lanes of their own stand the waits before the selected operations (fill and drain beside a
-    rank's first and last, and the time for which a rank is held by what it sends), the transfers
+    rank's first and last, the time for which a rank is held by what it sends, and at the end of an
+    operation what it took longer as what it exchanged itself waited for links), the transfers
     that they received and that took time, and where links have queues what each link carried of the
     selected messages; `links` are the names by number. Where an operation waited for one of another
     rank and both are selected, a flow joins them.
@@ -171,6 +175,7 @@ def _waits(timeline: Timeline, lanes: _Lanes, chosen: Int64Array) -> Iterator[Ev
     sent = _nanoseconds(run.start - waits.transfer)
     queued = _nanoseconds(run.start - waits.transfer - waits.contention)
     released = _nanoseconds(timeline.released)
+    alone = _nanoseconds(run.end - timeline.exchange_waits)
     makespan = int(end.max())
     for operation in chosen.tolist():
         rank = int(program.rank[operation])
@@ -183,13 +188,13 @@ def _waits(timeline: Timeline, lanes: _Lanes, chosen: Int64Array) -> Iterator[Ev
             spans.append(("dependency wait", begin, int(queued[operation])))
             spans.append(("contention wait", int(queued[operation]), int(sent[operation])))
             spans.append(("transfer wait", int(sent[operation]), int(start[operation])))
+        spans.append(("exchange wait", int(alone[operation]), int(end[operation])))
         spans.append(("send", int(end[operation]), int(released[operation])))
         if operation == stop - 1:
             spans.append(("drain", int(released[operation]), makespan))
         for name, begin, until in spans:
             if until > begin:
-                place = "after" if name in ("drain", "send") else "before"
-                args = {place: timeline.label(operation)}
+                args = {_WAIT_PLACES.get(name, "before"): timeline.label(operation)}
                 yield _slice(_WAITS, lanes.wait(rank), name, "wait", begin, until, args)
 
 
@@ -250,28 +255,24 @@ def _links(
     start, end = _nanoseconds(found.start), _nanoseconds(found.end)
     shown = np.flatnonzero((found.end > window[0]) & (found.start < window[1]) & (end > start))
     shown = shown[np.argsort(found.link[shown], kind="stable")]
-    microbatches = input_microbatches(program)
     for link, rows in groupby(shown.tolist(), lambda row: int(found.link[row])):
         lane = lanes.link(link)
         yield from _lane_name(_LINKS, lane, names[link] if names else f"link {link}")
         for row in rows:
-            number = int(found.input[row])
-            edge, gradient = (
-                program.stage_edges[program.input_edges[number]],
-                bool(program.input_gradient[number]),
-            )
+            what = carried(program, int(found.bundle[row]))
+            source, target = reversed(what.ends) if what.backward else what.ends
             yield _slice(
                 _LINKS,
                 lane,
-                timeline.label(int(program.inputs[number])),
-                "link",
+                timeline.label(what.operation),
+                "link" if what.edge is not None else "exchange",
                 int(start[row]),
                 int(end[row]),
                 {
-                    "source_stage": edge.target if gradient else edge.source,
-                    "target_stage": edge.source if gradient else edge.target,
-                    "direction": "backward" if gradient else "forward",
-                    "microbatch": int(microbatches[number]),
+                    "source_stage": source,
+                    "target_stage": target,
+                    "direction": "backward" if what.backward else "forward",
+                    "microbatch": what.microbatch,
                 },
             )
 

@@ -11,7 +11,8 @@ __all__ = ["timeline_csv"]
 _HEADER = (
     "rank,kind,stage,microbatch,start_seconds,end_seconds,binding,"
     "backward_stage,backward_microbatch,"
-    "dependency_wait_seconds,contention_wait_seconds,transfer_wait_seconds"
+    "dependency_wait_seconds,contention_wait_seconds,transfer_wait_seconds,"
+    "exchange_wait_seconds"
 )
 
 
@@ -22,12 +23,13 @@ def timeline_csv(timeline: Timeline, selection: Selection = EVERYTHING) -> str:
     another rank by its stage, kind and microbatch (`2B7`, a fused pair `0F3&7B1`), `rank` for the
     rank's operation before it, `start` for time 0. Seconds are exact decimals. A fused pair has the
     stage and microbatch of its forward, and in the columns after these, empty for others, those of
-    its backward. The last three say what the rank did before: for how long it waited for a value to
-    be made, for links to be free, and for it to arrive. Before a rank's first operation, which is
-    fill, they are zero.
+    its backward. The next three say what the rank did before: for how long it waited for a value to
+    be made, for links to be free, and for it to arrive; before a rank's first operation, which is
+    fill, they are zero. The last one is how much longer the operation took than alone, because what
+    it exchanged itself waited for links.
     """
     program, run = timeline.program, timeline.run
-    waits = operation_waits(timeline)
+    waits, late = operation_waits(timeline), timeline.exchange_waits
     lines = [_HEADER]
     for operation in selection.operations(timeline).tolist():
         columns = (
@@ -42,6 +44,7 @@ def timeline_csv(timeline: Timeline, selection: Selection = EVERYTHING) -> str:
             exact_seconds(int(waits.dependency[operation])),
             exact_seconds(int(waits.contention[operation])),
             exact_seconds(int(waits.transfer[operation])),
+            exact_seconds(int(late[operation])),
         )
         lines.append(",".join(columns))
     return "\n".join(lines) + "\n"

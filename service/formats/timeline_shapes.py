@@ -104,7 +104,10 @@ def chunk_numbers(timeline: Timeline) -> Int64Array:
 
 
 def rank_waits(timeline: Timeline, waits: OperationWaits, rank: int) -> Intervals:
-    """What a rank does between its operations, in its order: it sends, and waits for causes."""
+    """What a rank does between its operations, in its order: it sends, and waits for causes.
+
+    And at the end of those that took longer than alone, as they waited for links.
+    """
     operations = timeline.rank_operations(rank)
     end, released = timeline.run.end[operations], timeline.released[operations]
     first, second, third = (
@@ -114,11 +117,12 @@ def rank_waits(timeline: Timeline, waits: OperationWaits, rank: int) -> Interval
     )
     start = timeline.run.start[operations] - first - second - third
     marks = np.stack((start, start + first, start + first + second, start + first + second + third))
-    kinds = (SENDING, DEPENDENCY, CONTENTION, TRANSFER)
+    alone = end - timeline.exchange_waits[operations]
+    kinds = (SENDING, DEPENDENCY, CONTENTION, TRANSFER, CONTENTION)
     found = Intervals(
         np.tile(np.array(kinds), len(end)),
-        np.stack((end, *marks[:3]), axis=1).reshape(-1),
-        np.stack((released, *marks[1:]), axis=1).reshape(-1),
+        np.stack((end, *marks[:3], alone), axis=1).reshape(-1),
+        np.stack((released, *marks[1:], end), axis=1).reshape(-1),
     )
     lasting = np.flatnonzero(found.end > found.start)
     return Intervals(found.kind[lasting], found.start[lasting], found.end[lasting])
@@ -138,7 +142,7 @@ def row_shapes(
     """
     program = timeline.program
     lefts = line.pixels(timeline.run.start[operations])
-    rights = line.pixels(timeline.run.end[operations])
+    rights = line.pixels((timeline.run.end - timeline.exchange_waits)[operations])
     visible = rights > lefts
     operations, lefts, rights = operations[visible], lefts[visible], rights[visible]
     kinds = np.where(wanted[operations], program.kind[operations], OTHER)

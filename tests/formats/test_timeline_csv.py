@@ -20,15 +20,16 @@ def test_every_operation_with_what_it_waited_for() -> None:
     assert timeline_csv(line) == (
         "rank,kind,stage,microbatch,start_seconds,end_seconds,binding,"
         "backward_stage,backward_microbatch,"
-        "dependency_wait_seconds,contention_wait_seconds,transfer_wait_seconds\n"
-        "0,forward,0,0,0,0.002,start,,,0,0,0\n"
-        "0,forward,0,1,0.002,0.004,rank,,,0,0,0\n"
-        "0,backward,0,0,0.012,0.016,1B0,,,0.007,0,0.001\n"
-        "0,backward,0,1,0.02,0.024,1B1,,,0.003,0,0.001\n"
-        "1,forward,1,0,0.003,0.006,0F0,,,0,0,0\n"
-        "1,backward,1,0,0.006,0.011,rank,,,0,0,0\n"
-        "1,forward,1,1,0.011,0.014,rank,,,0,0,0\n"
-        "1,backward,1,1,0.014,0.019,rank,,,0,0,0\n"
+        "dependency_wait_seconds,contention_wait_seconds,transfer_wait_seconds,"
+        "exchange_wait_seconds\n"
+        "0,forward,0,0,0,0.002,start,,,0,0,0,0\n"
+        "0,forward,0,1,0.002,0.004,rank,,,0,0,0,0\n"
+        "0,backward,0,0,0.012,0.016,1B0,,,0.007,0,0.001,0\n"
+        "0,backward,0,1,0.02,0.024,1B1,,,0.003,0,0.001,0\n"
+        "1,forward,1,0,0.003,0.006,0F0,,,0,0,0,0\n"
+        "1,backward,1,0,0.006,0.011,rank,,,0,0,0,0\n"
+        "1,forward,1,1,0.011,0.014,rank,,,0,0,0,0\n"
+        "1,backward,1,1,0.014,0.019,rank,,,0,0,0,0\n"
     )
 
 

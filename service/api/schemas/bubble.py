@@ -28,7 +28,14 @@ class BubbleRank(msgspec.Struct, kw_only=True, frozen=True):
     drain_seconds: Annotated[float, Meta(ge=0, description="After the last operation.")]
     dependency_wait_seconds: Annotated[float, Meta(ge=0)]
     transfer_wait_seconds: Annotated[float, Meta(ge=0)]
-    contention_wait_seconds: Annotated[float, Meta(ge=0, description="For links, in `link` mode.")]
+    contention_wait_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            description="For links, in `link` mode: before operations, and within those that "
+            "exchange with experts, which are busy for what they take alone.",
+        ),
+    ]
 
 
 class ClosedForm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

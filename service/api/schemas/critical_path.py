@@ -6,12 +6,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from service.api.schemas.link_use import exchange_of
 from service.core.amounts import largest
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.plan import Boundary
 from service.core.schedules.critical_path import CriticalPath as CorePath
 from service.core.schedules.critical_path import PathOperation, PathQueue
-from service.core.schedules.program import Program
+from service.core.schedules.program_links import carried
 from service.core.schedules.transfers import TransferMode
 from service.core.units import to_seconds
 
@@ -28,8 +29,11 @@ __all__ = [
 MAX_PATH_STEPS = 2_000
 
 
-class QueuedBehind(msgspec.Struct, kw_only=True, frozen=True):
-    """A message that held a link for which a message of the path waited."""
+class QueuedBehind(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """A message that held a link for which a message of the path waited.
+
+    Or what the experts of one stage exchanged for a microbatch: then both stages are that one.
+    """
 
     link: str
     source_stage: Annotated[int, Meta(ge=0)]
@@ -38,6 +42,10 @@ class QueuedBehind(msgspec.Struct, kw_only=True, frozen=True):
     microbatch: Annotated[int, Meta(ge=0)]
     start_seconds: Annotated[float, Meta(ge=0)]
     end_seconds: Annotated[float, Meta(ge=0)]
+    exchange_of: Annotated[
+        str | msgspec.UnsetType,
+        Meta(description="The kind of operation that exchanges it with experts; else absent."),
+    ] = msgspec.UNSET
 
 
 class PathStep(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -56,7 +64,8 @@ class PathStep(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         str | msgspec.UnsetType,
         Meta(
             description="In `link` mode, the slowest link of that transfer: the last to be done "
-            "with it. Absent where it occupies none."
+            "with it. Absent where it occupies none. Where `exchange_seconds` is there, that of "
+            "what the operation exchanges with experts."
         ),
     ] = msgspec.UNSET
     queued_behind: Annotated[
@@ -66,6 +75,15 @@ class PathStep(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
             "the path comes from the sender of the first of them."
         ),
     ] = msgspec.field(default_factory=list)
+    exchange_seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | msgspec.UnsetType,
+        Meta(
+            description="What of the operation is on the path, where that is not all of it: it "
+            "ended late because what it exchanges with experts queued, and the path comes over "
+            "what is in `queued_behind`; or what it exchanges was ahead of others, and only its "
+            "start is on the path."
+        ),
+    ] = msgspec.UNSET
 
 
 class PathLinkShare(msgspec.Struct, kw_only=True, frozen=True):
@@ -177,6 +195,13 @@ def _bottleneck(boundary: Boundary, *, gradient: bool) -> str | msgspec.UnsetTyp
 
 
 def _step(simulated: SimulatedPlan, step: PathOperation) -> PathStep:
+    link: int | None = None
+    ahead: tuple[PathQueue, ...] = ()
+    if step.exchange is not None:
+        link, ahead = step.exchange.link, step.exchange.ahead
+    elif step.after is not None:
+        link, ahead = step.after.link, step.after.ahead
+    whole = step.exchange is None and step.time == simulated.timeline.durations[step.operation]
     return PathStep(
         kind=step.kind.name.lower(),
         stage=step.stage,
@@ -184,24 +209,23 @@ def _step(simulated: SimulatedPlan, step: PathOperation) -> PathStep:
         transfer_seconds=0.0 if step.after is None else to_seconds(step.after.latency),
         start_seconds=to_seconds(step.start),
         end_seconds=to_seconds(step.end),
-        link=msgspec.UNSET
-        if step.after is None or step.after.link is None
-        else simulated.links[step.after.link].resource,
-        queued_behind=[]
-        if step.after is None
-        else [_queued(simulated, simulated.timeline.program, queue) for queue in step.after.ahead],
+        link=msgspec.UNSET if link is None else simulated.links[link].resource,
+        queued_behind=[_queued(simulated, queue) for queue in ahead],
+        exchange_seconds=msgspec.UNSET if whole else to_seconds(step.time),
     )
 
 
-def _queued(simulated: SimulatedPlan, program: Program, queue: PathQueue) -> QueuedBehind:
-    edge, producer = program.stage_edges[queue.edge], program.inputs[queue.input]
-    of_backward = program.backward_microbatch if queue.gradient else program.microbatch
+def _queued(simulated: SimulatedPlan, queue: PathQueue) -> QueuedBehind:
+    program = simulated.timeline.program
+    what = carried(program, queue.bundle)
+    source, target = what.ends
     return QueuedBehind(
         link=simulated.links[queue.link].resource,
-        source_stage=edge.source,
-        target_stage=edge.target,
-        direction="backward" if queue.gradient else "forward",
-        microbatch=int(of_backward[producer]),
+        source_stage=source,
+        target_stage=target,
+        direction="backward" if what.backward else "forward",
+        microbatch=what.microbatch,
         start_seconds=to_seconds(queue.start),
         end_seconds=to_seconds(queue.end),
+        exchange_of=exchange_of(program, what),
     )

@@ -10,18 +10,23 @@ from msgspec import Meta
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.schedules.link_use import count_intervals, intervals_of, link_busy
+from service.core.schedules.program import OpKind, Program
+from service.core.schedules.program_links import Carried, carried
 from service.core.schedules.selection import Selection
-from service.core.schedules.stage_times import input_microbatches
 from service.core.units import to_seconds
 
-__all__ = ["MAX_INTERVALS", "LinkInterval", "TimelineLink", "link_terms"]
+__all__ = ["MAX_INTERVALS", "LinkInterval", "TimelineLink", "exchange_of", "link_terms"]
 
 # Some twenty megabytes of JSON.
 MAX_INTERVALS = 200_000
 
 
-class LinkInterval(msgspec.Struct, kw_only=True, frozen=True):
-    """The message of one boundary and microbatch, of all its rank pairs, on one link."""
+class LinkInterval(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The message of one boundary and microbatch, of all its rank pairs, on one link.
+
+    Or what the experts of one stage exchange for a microbatch, of all its ranks: then both stages
+    are that one, and `exchange_of` is there.
+    """
 
     source_stage: Annotated[int, Meta(ge=0)]
     target_stage: Annotated[int, Meta(ge=0)]
@@ -29,6 +34,10 @@ class LinkInterval(msgspec.Struct, kw_only=True, frozen=True):
     microbatch: Annotated[int, Meta(ge=0)]
     start_seconds: Annotated[float, Meta(ge=0)]
     end_seconds: Annotated[float, Meta(ge=0)]
+    exchange_of: Annotated[
+        str | msgspec.UnsetType,
+        Meta(description="The kind of operation that exchanges it with experts; else absent."),
+    ] = msgspec.UNSET
 
 
 class TimelineLink(msgspec.Struct, kw_only=True, frozen=True):
@@ -70,18 +79,19 @@ def link_terms(simulated: SimulatedPlan, selection: Selection) -> list[TimelineL
     start, end = selection.window(timeline)
     shown = np.flatnonzero((found.end > start) & (found.start < end))
     shown = shown[np.argsort(found.link[shown], kind="stable")]
-    busy, microbatches = link_busy(timeline), input_microbatches(program)
+    busy = link_busy(timeline)
 
     def interval(row: int) -> LinkInterval:
-        number = int(found.input[row])
-        edge = program.stage_edges[program.input_edges[number]]
+        what = carried(program, int(found.bundle[row]))
+        source, target = what.ends
         return LinkInterval(
-            source_stage=edge.source,
-            target_stage=edge.target,
-            direction="backward" if program.input_gradient[number] else "forward",
-            microbatch=int(microbatches[number]),
+            source_stage=source,
+            target_stage=target,
+            direction="backward" if what.backward else "forward",
+            microbatch=what.microbatch,
             start_seconds=to_seconds(int(found.start[row])),
             end_seconds=to_seconds(int(found.end[row])),
+            exchange_of=exchange_of(program, what),
         )
 
     links = []
@@ -99,3 +109,10 @@ def link_terms(simulated: SimulatedPlan, selection: Selection) -> list[TimelineL
             )
         )
     return links
+
+
+def exchange_of(program: Program, what: Carried) -> str | msgspec.UnsetType:
+    """The kind of operation that exchanges a bundle itself; absent for a transfer."""
+    if what.edge is not None:
+        return msgspec.UNSET
+    return OpKind(program.kind[what.operation]).name.lower()

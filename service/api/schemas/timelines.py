@@ -59,6 +59,13 @@ class TimelineAnswer(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=Tr
         list[float],
         Meta(description="How much later each alone may end without a later makespan."),
     ]
+    exchange_wait_seconds: Annotated[
+        list[float] | msgspec.UnsetType,
+        Meta(
+            description="In `link` mode, how much longer each took than alone, because what it "
+            "exchanges with experts waited for links; absent where none exchanges anything."
+        ),
+    ] = msgspec.UNSET
     waited_for: Annotated[
         list[str],
         Meta(
@@ -137,6 +144,9 @@ def timeline_answer(digest: str, simulated: SimulatedPlan, selection: Selection)
         start_seconds=all_to_seconds(run.start[chosen]),
         end_seconds=all_to_seconds(run.end[chosen]),
         slack_seconds=all_to_seconds(slack),
+        exchange_wait_seconds=all_to_seconds(timeline.exchange_waits[chosen])
+        if timeline.links is not None and timeline.links.own
+        else msgspec.UNSET,
         waited_for=[timeline.waited_for(operation) for operation in chosen.tolist()],
         links=link_terms(simulated, selection) if simulated.links else msgspec.UNSET,
     )

@@ -153,14 +153,14 @@ def _least(load: LinkLoad) -> int:
 
 
 def _link_work(simulated: SimulatedPlan, loads: LinkLoads) -> LinkWork | None:
-    transfers, program = simulated.timeline.transfers, simulated.timeline.program
-    if transfers.links is None:
+    carried = simulated.timeline.links
+    if carried is None:
         return None
     numbers = {link.resource: number for number, link in enumerate(simulated.links)}
     picoseconds = np.zeros(len(simulated.links), dtype=np.int64)
     for load in loads.loads:
         picoseconds[numbers[load.name]] = _least(load)
-    return LinkWork(picoseconds, transfers.kinds(program), transfers.links.bundles)
+    return LinkWork(picoseconds, carried)
 
 
 def boundary_transfers(simulated: SimulatedPlan) -> list[PinnedTransfer]:

@@ -86,7 +86,7 @@ def simulate_plans(
 
 def turns_on_links(simulated: SimulatedPlan) -> int:
     """The work of an estimate that is known only once it is known who uses which link, in units."""
-    return link_work(simulated.timeline.transfers, simulated.timeline.program).total
+    return link_work(simulated.timeline.links).total
 
 
 def _timelines(
@@ -94,10 +94,12 @@ def _timelines(
 ) -> list[SimulatedPlan | InvalidInput]:
     try:
         charged = [_charged(one) for one in resolved]
-        for one, (transfers, _) in zip(resolved, charged, strict=True):
-            check_link_work(one.plan, transfers, program, replays=replays)
         times = [_stage_times(one) for one in resolved]
         cases = [(time, transfers) for time, (transfers, _) in zip(times, charged, strict=True)]
+        for one, (time, transfers) in zip(resolved, cases, strict=True):
+            if transfers.links is not None:
+                links = transfers.links.on(program, operation_durations(program, time))
+                check_link_work(one.plan, links, replays=replays)
         timelines = simulate_together(program, cases)
     except InvalidInput as error:
         if len(resolved) == 1:

@@ -12,10 +12,10 @@ from service.core.plans.schedule import plan_family, plan_shape
 from service.core.plans.workload import given_lists
 from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
 from service.core.schedules.catalogue import check_shape
-from service.core.schedules.program import Program
+from service.core.schedules.program_links import ProgramLinks
 from service.core.schedules.shape import Backward
 from service.core.schedules.simulated_pace import LINK_VISITS
-from service.core.schedules.transfers import TransferMode, Transfers
+from service.core.schedules.transfers import TransferMode
 
 __all__ = [
     "BATCH_WORK_BUDGET",
@@ -179,14 +179,13 @@ def check_work(plan: Plan, *, replays: int = 0, budget: int = INLINE_WORK_BUDGET
 
 def check_link_work(
     plan: Plan,
-    transfers: Transfers,
-    program: Program,
+    links: ProgramLinks | None,
     *,
     replays: int = 0,
     budget: int = INLINE_WORK_BUDGET,
 ) -> None:
     """The same once it is known who uses which link: with the turns of messages on links."""
-    turns = link_work(transfers, program, replays=replays).turns
+    turns = link_work(links, replays=replays).turns
     _check(plan, replace(work_of(plan, replays=replays), turns=turns), replays, budget)
 
 
@@ -298,17 +297,15 @@ def _queues(plan: Plan) -> bool:
     return plan.topology is not None and plan.schedule.transfer_mode in (None, TransferMode.LINK)
 
 
-def link_work(transfers: Transfers, program: Program, *, replays: int = 0) -> Work:
+def link_work(links: ProgramLinks | None, *, replays: int = 0) -> Work:
     """What the turns of messages on links add to `work_of`, once it is known who uses which link.
 
-    Each run serves every message on each of its links. The long iteration in which the pace of the
-    steady state is looked for is bounded by itself.
+    Each run serves every message on each of its links, and what operations exchange themselves.
+    The long iteration in which the pace of the steady state is looked for is bounded by itself.
     """
-    if transfers.links is None:
+    if links is None:
         return Work(0, 0)
-    kinds = transfers.kinds(program)
-    links = transfers.links
-    served, every = (int(b.sizes[kinds].sum()) for b in (links.served, links.bundles))
+    served, every = links.turns(links.served), links.turns(links.bundles)
     return Work(0, 0, turns=((_LINK_RUNS + replays) * served + every) // LINK_VISITS)
 
 

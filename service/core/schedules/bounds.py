@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from service.core.schedules.bundles import Bundles
 from service.core.schedules.dependencies import Dependencies, program_dependencies
 from service.core.schedules.kernels import longest_ways
 from service.core.schedules.program import OpKind, Program, kept_with_program
+from service.core.schedules.program_links import ProgramLinks
 from service.core.schedules.stage_times import StageTimes, operation_durations, take_places
 
 __all__ = ["BoundStep", "LinkWork", "LowerBound", "makespan_lower_bounds"]
@@ -58,13 +58,11 @@ class LowerBound:
 class LinkWork:
     """What links carry over the iteration, at nominal capacity.
 
-    `picoseconds` is (links,), and `kinds` (inputs,) says which of `bundles` each input is, of which
-    only the links count here.
+    `picoseconds` is (links,); of `carried` only who uses which link counts here.
     """
 
     picoseconds: Int64Array
-    kinds: npt.NDArray[np.int32]
-    bundles: Bundles
+    carried: ProgramLinks
 
 
 def makespan_lower_bounds(
@@ -88,8 +86,9 @@ def makespan_lower_bounds(
     - `busiest_device_with_path`: for a rank, the least that comes before its first operation, its
       work, and the least that comes after whichever operation is its last; the greatest over ranks.
     - `busiest_link_with_path`, given `links`: for a link, the least that comes before the first
-      value it carries is made, all it carries, and the least that comes after whichever value is
-      its last has crossed; the greatest over links. Latencies are no part of it.
+      value it carries is made, or an operation that uses it itself starts, all it carries, and the
+      least that comes after whichever value is its last has crossed, or such an operation has
+      ended; the greatest over links. Latencies are no part of it.
     """
     ways = _ways(program, times, forward_transfers, backward_transfers)
     starts = program.rank_offsets[:-1]
@@ -176,15 +175,21 @@ def _busiest_link(program: Program, ways: _Ways, links: LinkWork) -> list[LowerB
     if not len(used):
         return []
     most = np.iinfo(np.int64).max
+    carried = links.carried
     consumers = np.repeat(np.arange(program.operations), np.diff(program.input_offsets))
-    of_kind = np.full((2, links.bundles.kinds), most)
+    own = np.arange(program.operations if carried.own else 0)
     made = (ways.start + ways.durations)[program.inputs]
-    np.minimum.at(of_kind[0], links.kinds, made)
-    np.minimum.at(of_kind[1], links.kinds, (ways.durations + ways.after)[consumers])
-    of_link = np.full((2, links.bundles.links), most)
-    kind = np.repeat(np.arange(links.bundles.kinds), links.bundles.sizes)
+    followed = (ways.durations + ways.after)[consumers]
+    heads = np.concatenate((made, ways.start[own]))
+    tails = np.concatenate((followed, ways.after[own]))
+    of_kind = np.full((2, carried.bundles.kinds), most)
+    present = carried.present
+    np.minimum.at(of_kind[0], carried.kinds[present], heads[present])
+    np.minimum.at(of_kind[1], carried.kinds[present], tails[present])
+    of_link = np.full((2, carried.bundles.links), most)
+    kind = np.repeat(np.arange(carried.bundles.kinds), carried.bundles.sizes)
     for way in (0, 1):
-        np.minimum.at(of_link[way], links.bundles.link, of_kind[way, kind])
+        np.minimum.at(of_link[way], carried.bundles.link, of_kind[way, kind])
     heads, tails = of_link[:, used]
     busiest = int((heads + links.picoseconds[used] + tails).argmax())
     link = int(used[busiest])

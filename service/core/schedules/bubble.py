@@ -37,6 +37,8 @@ class RankTime(NamedTuple):
     operations, held by what it sends (`send`, in blocking mode), or waits: of a gap before an
     operation as much is `contention_wait` as the binding input queued for links (in link mode), of
     the rest as much `transfer_wait` as its transfer takes alone, and the rest `dependency_wait`.
+    What operations take longer than alone, as what they exchange themselves queues for links, is
+    `contention_wait` too.
     """
 
     rank: int
@@ -54,7 +56,7 @@ class RankTime(NamedTuple):
 class Excess:
     """Makespan - ideal, split by replays in `REPLAY_SEQUENCE`; signed picoseconds, exact.
 
-    `contention`: less by this when no transfer waits for a link. `transfer`: then less by this when
+    `contention`: less by this when nothing waits for a link. `transfer`: then less by this when
     transfers take no time and hold no sender. `imbalance`: then less by this when every
     kind of operation takes its mean over the stages, for each microbatch its own (fused pairs too;
     where some stages run more of them than others, that changes the work a little). `structural`:
@@ -128,6 +130,11 @@ def _rank_times(
 ) -> tuple[RankTime, ...]:
     ranks = timeline.program.ranks
     waits = rank_waits(timeline)
+    contention = waits.contention
+    if timeline.links is not None and timeline.links.own:
+        contention = contention + np.add.reduceat(
+            timeline.exchange_waits, timeline.program.rank_offsets[:-1]
+        )
     sends = [0] * ranks
     if timeline.transfers.holds_senders:
         sends = np.add.reduceat(timeline.holds, timeline.program.rank_offsets[:-1]).tolist()
@@ -138,7 +145,7 @@ def _rank_times(
         waits.dependency.tolist(),
         waits.transfer.tolist(),
         sends,
-        waits.contention.tolist(),
+        contention.tolist(),
         [own / makespan for own in busy],
     )
     return tuple(map(RankTime._make, zip(range(ranks), *columns, strict=True)))

@@ -106,16 +106,47 @@ class Bundles:
 
         Occupied times and latency change in proportion; what took no time gets a latency.
         """
-        occupied = [self.entries(kind) for kind in range(self.kinds)]
-        latency, alone = self.latency.tolist(), self.alone
+        alone = self.alone
+        further = []
         for kind, time in scaled:
             before = int(alone[kind])
-            parts = [
-                (link, part * time // before if before else 0) for link, part in occupied[kind]
-            ]
-            occupied.append(parts)
-            latency.append(time - max((part for _, part in parts), default=0))
-        return Bundles.of(self.links, occupied, latency)
+            parts = {
+                link: part * time // before if before else 0 for link, part in self.entries(kind)
+            }
+            further.append((parts, time))
+        return self._with(further)
+
+    def joined(self, pairs: Sequence[tuple[int, int, int]]) -> "Bundles":
+        """With further kinds: what two have together on each link, taking so long alone.
+
+        Each pair is (kind or -1, kind or -1, picoseconds). Where links are occupied for longer than
+        these picoseconds it takes that.
+        """
+        further = []
+        for first, second, time in pairs:
+            parts: dict[int, int] = {}
+            for kind in (first, second):
+                for link, part in self.entries(kind) if kind >= 0 else ():
+                    parts[link] = parts.get(link, 0) + part
+            further.append((parts, time))
+        return self._with(further)
+
+    def _with(self, further: Sequence[tuple[dict[int, int], int]]) -> "Bundles":
+        """With kinds that occupy links so long and take so long alone, or as long as links do."""
+        if not further:
+            return self
+        added = Bundles.of(
+            self.links,
+            [list(parts.items()) for parts, _ in further],
+            [max(0, time - max(parts.values(), default=0)) for parts, time in further],
+        )
+        return Bundles(
+            self.links,
+            np.concatenate((self.offsets, self.offsets[-1] + added.offsets[1:])),
+            np.concatenate((self.link, added.link)),
+            np.concatenate((self.occupied, added.occupied)),
+            np.concatenate((self.latency, added.latency)),
+        )
 
 
 def _covers(longer: tuple[tuple[int, int], ...], column: tuple[tuple[int, int], ...]) -> bool:

@@ -288,6 +288,9 @@ def microbatch_repeat(timeline: Timeline) -> int | None:
     program = timeline.program
     every = [getattr(timeline.times, field.name) for field in fields(timeline.times)]
     every += [timeline.forward_latencies, timeline.backward_latencies]
+    links = timeline.transfers.links
+    if links is not None and links.own is not None:
+        every += links.own.of_kinds.values()
     columns = [times for times in every if times is not None and times.shape[1] > 1]
     if not columns:
         return 1

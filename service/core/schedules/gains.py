@@ -77,7 +77,8 @@ def exact_gains(
     `path` is a critical path of this timeline. The order of each rank stays as it is, also where a
     schedule would choose another one for the new times. New times are rounded to picoseconds, half
     to even. In link mode transfers queue anew, and one of another time occupies its links in
-    proportion.
+    proportion. What an operation exchanges itself occupies its links as long as before, so that it
+    never takes less than that.
 
     Raises `InvalidInput` with every fault at `("changes", index, field)`: stages, kinds and
     boundaries that the plan does not have, not exactly one of seconds and factor, and times out of
@@ -159,11 +160,17 @@ def _changed_operation(
         return None
     changed = timeline.times.of_kind(change.kind).copy()
     changed[change.stage] = after
+    transfers = timeline.transfers.with_operation_times(
+        change.kind, change.stage, changed[change.stage]
+    )
+    times = transfers.lengthened(
+        timeline.program, replace(timeline.times, **{change.kind.name.lower(): changed})
+    )
     return _Changed(
         before=max(before),
-        after=max(after),
-        times=replace(timeline.times, **{change.kind.name.lower(): changed}),
-        transfers=timeline.transfers,
+        after=int(times.of_kind(change.kind)[change.stage].max()),
+        times=times,
+        transfers=transfers,
     )
 
 

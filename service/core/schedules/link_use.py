@@ -25,38 +25,38 @@ Int32Array = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkIntervals:
-    """Input `input` of the program held link `link` from `start` to `end` (ps): four columns."""
+    """Bundle `bundle` held link `link` from `start` to `end` (ps): four columns."""
 
     link: Int32Array
-    input: Int64Array
+    bundle: Int64Array
     start: Int64Array
     end: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkService:
-    """The inputs that one link served, first to last, and when, in picoseconds.
+    """The bundles that one link served, first to last, and when, in picoseconds.
 
     One that found the link free starts when it is ready, any other when the one before it ends.
     """
 
-    input: Int64Array
+    bundle: Int64Array
     ready: Int64Array
     start: Int64Array
     end: Int64Array
 
     def place(self, wanted: int) -> int:
-        """Where an input stands in the sequence."""
-        return int(np.flatnonzero(self.input == wanted)[0])
+        """Where a bundle stands in the sequence."""
+        return int(np.flatnonzero(self.bundle == wanted)[0])
 
 
 def link_busy(timeline: Timeline) -> Int64Array:
     """(links,) picoseconds for which each link is occupied over the iteration."""
-    links = timeline.transfers.links
+    links = timeline.links
     if links is None:
         return np.empty(0, dtype=np.int64)
     bundles = links.bundles
-    messages = np.bincount(timeline.transfers.kinds(timeline.program), minlength=bundles.kinds)
+    messages = np.bincount(links.kinds[links.present], minlength=bundles.kinds)
     busy = np.zeros(bundles.links, dtype=np.int64)
     np.add.at(busy, bundles.link, np.repeat(messages, bundles.sizes) * bundles.occupied)
     return busy
@@ -64,19 +64,22 @@ def link_busy(timeline: Timeline) -> Int64Array:
 
 def count_intervals(timeline: Timeline, wanted: BoolArray) -> int:
     """How many intervals `intervals_of` would give."""
-    links = timeline.transfers.links
+    links = timeline.links
     if links is None:
         return 0
-    return int(links.bundles.sizes[timeline.transfers.kinds(timeline.program)[wanted]].sum())
+    kinds = links.kinds[wanted]
+    return int(links.bundles.sizes[kinds[kinds >= 0]].sum())
 
 
 def intervals_of(timeline: Timeline, wanted: BoolArray) -> LinkIntervals:
-    """When each link was held by the inputs that `wanted` (inputs,) marks, as they were served."""
-    links, queues = timeline.transfers.links, timeline.run.queues
+    """When each link was held by the bundles that `wanted` marks, as they were served.
+
+    `wanted` is as long as the `kinds` of the timeline's links.
+    """
+    links, queues = timeline.links, timeline.run.queues
     if links is None or queues is None:
         nothing = np.empty(0, dtype=np.int64)
         return LinkIntervals(nothing.astype(np.int32), nothing, nothing, nothing)
-    kinds = timeline.transfers.kinds(timeline.program)
     served = service_order(timeline.program, queues)
     count = count_intervals(timeline, wanted)
     link = np.empty(count, dtype=np.int32)
@@ -84,7 +87,7 @@ def intervals_of(timeline: Timeline, wanted: BoolArray) -> LinkIntervals:
     link_intervals(
         served,
         ready_times(timeline.program, timeline.run, served),
-        kinds,
+        links.kinds,
         links.bundles.offsets,
         links.bundles.link,
         links.bundles.occupied,
@@ -100,7 +103,7 @@ def intervals_of(timeline: Timeline, wanted: BoolArray) -> LinkIntervals:
 
 def service_of(timeline: Timeline, link: int) -> LinkService:
     """All that one link served."""
-    links, queues = timeline.transfers.links, timeline.run.queues
+    links, queues = timeline.links, timeline.run.queues
     if links is None or queues is None:
         raise ValueError(f"{timeline.mode.value} mode has no links")
     bundles = links.bundles
@@ -110,7 +113,7 @@ def service_of(timeline: Timeline, link: int) -> LinkService:
         on_link
     ]
     served = service_order(timeline.program, queues)
-    times = occupied[timeline.transfers.kinds(timeline.program)[served]]
+    times = occupied[links.kinds[served]]
     served, times = served[times >= 0], times[times >= 0]
     ready = ready_times(timeline.program, timeline.run, served)
     # With all later work taken off, each end is a running maximum of ready times.

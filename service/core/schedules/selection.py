@@ -73,7 +73,8 @@ class Selection:
         """(inputs,) whether each value that crosses ranks is to be shown.
 
         It is of a wanted microbatch, sent or received by a wanted rank, and under way at some
-        moment of the window.
+        moment of the window. Where operations have bundles of their own these follow, shown where
+        the operation is.
         """
         program = timeline.program
         wanted = self._includes(input_microbatches(program))
@@ -85,7 +86,11 @@ class Selection:
             wanted &= timeline.arrival > self.start
         if self.end is not None:
             wanted &= timeline.run.end[program.inputs] < self.end
-        return wanted
+        if timeline.links is None or not timeline.links.own:
+            return wanted
+        own = np.zeros(program.operations, dtype=np.bool_)
+        own[self.operations(timeline)] = True
+        return np.concatenate((wanted, own & (timeline.links.own_kinds >= 0)))
 
 
 EVERYTHING = Selection()

@@ -62,8 +62,10 @@ def simulated_paces(
     The pace of a phase is that of its slowest kind and stage.
     """
     leads = -(-lead // period)
-    links = transfers.links
-    visits = 0 if links is None else int(links.served.sizes[transfers.kinds(program)].sum())
+    visits = 0
+    if transfers.links is not None:
+        links = transfers.links.on(program, operation_durations(program, times))
+        visits = links.turns(links.served)
     events = program.operations + len(program.inputs) + visits // LINK_VISITS
     reason = NoSteady.TOO_LARGE
     for settling in _SETTLING_LEADS:

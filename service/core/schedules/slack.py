@@ -77,7 +77,7 @@ def measure_slack(timeline: Timeline) -> Slack:
     groups = operation_groups(program)
     slack = np.empty(program.operations, dtype=np.int64)
     least, place = np.empty((2, program.stages * len(_KINDS)), dtype=np.int64)
-    links = timeline.transfers.links
+    links = timeline.links
     if run.queues is not None and links is not None:
         latest_ends_with_links(
             run.queues.sequence,
@@ -86,7 +86,7 @@ def measure_slack(timeline: Timeline) -> Slack:
             program.input_offsets,
             program.inputs,
             timeline.durations,
-            timeline.transfers.kinds(program),
+            links.kinds,
             links.served.offsets,
             links.served.link,
             links.served.occupied,

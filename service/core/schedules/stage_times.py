@@ -21,6 +21,8 @@ __all__ = [
     "StageTimes",
     "at_microbatches",
     "by_stage",
+    "check_shape",
+    "check_stage_times",
     "edge_latencies",
     "input_microbatches",
     "input_ways",
@@ -45,7 +47,7 @@ def by_stage(numbers: StageSequence | Int64Array) -> Int64Array:
     return given[:, np.newaxis] if given.ndim == 1 else given
 
 
-def at_microbatches(times: Int64Array, microbatches: IntArray) -> Int64Array:
+def at_microbatches(times: npt.NDArray[Scalar], microbatches: IntArray) -> npt.NDArray[Scalar]:
     """(..., n or 1) of times (..., microbatches or 1) those of n microbatches."""
     return times if times.shape[-1] == 1 else times[..., microbatches]
 
@@ -190,8 +192,7 @@ def operation_durations(program: Program, times: StageTimes) -> Int64Array:
     Raises `InvalidInput` when the times are not one per stage, neither one for all microbatches nor
     one for each, or lack a kind that is run.
     """
-    for name, of_stage in times.given.items():
-        _check_shape(f"{name} times", of_stage, program.stages, "a stage", program)
+    check_stage_times(program, times)
     width = max(times.widths)
     leading = times.forward.shape[:-2]
     table = np.zeros((*leading, program.stages, len(OpKind), width), dtype=np.int64)
@@ -220,7 +221,7 @@ def edge_latencies(program: Program, forward: Int64Array, backward: Int64Array) 
     """
     edges = len(program.stage_edges)
     for name, latencies in (("forward", forward), ("backward", backward)):
-        _check_shape(f"{name} transfer times", latencies, edges, "an edge", program)
+        check_shape(f"{name} transfer times", latencies, edges, "an edge", program)
     table = np.stack(np.broadcast_arrays(forward, backward), axis=-2)
     alike = table.shape[-1] == 1
     return take_places(table, input_ways(program), None if alike else input_microbatches(program))
@@ -247,7 +248,14 @@ def input_microbatches(program: Program) -> IntArray:
     )
 
 
-def _check_shape(name: str, times: Int64Array, rows: int, row: str, program: Program) -> None:
+def check_stage_times(program: Program, times: StageTimes) -> None:
+    """Raise `InvalidInput` unless they are one per stage, of all microbatches or each of them."""
+    for name, of_stage in times.given.items():
+        check_shape(f"{name} times", of_stage, program.stages, "a stage", program)
+
+
+def check_shape(name: str, times: IntArray, rows: int, row: str, program: Program) -> None:
+    """Raise `InvalidInput` unless there is a row for each, of all microbatches or each of them."""
     path = ("costs", "stages")
     if times.shape[-2] != rows:
         detail = f"{name} are one {row}: {rows}; got {times.shape[-2]}"

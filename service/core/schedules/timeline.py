@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.schedules.program import Program
+from service.core.schedules.program_links import ProgramLinks
 from service.core.schedules.simulate import Run, last_sends, simulate
 from service.core.schedules.stage_times import StageTimes, operation_durations, stage_work
 from service.core.schedules.transfers import TransferMode, Transfers
@@ -21,9 +22,11 @@ Int64Array = npt.NDArray[np.int64]
 class Timeline:
     """One run of one program, with the inputs it came from. All times are picoseconds.
 
-    `durations` has one entry an operation, `latencies`, what each transfer takes alone, one a
-    cross-rank input, and `holds` how long a rank is held by what it sends after the end of each
-    operation; `run` has no leading axis, and `makespan` is from time 0 to its last end.
+    `durations`, what each takes alone, has one entry an operation, `latencies`, what each transfer
+    takes alone, one a cross-rank input, and `holds` how long a rank is held by what it sends after
+    the end of each operation; `run` has no leading axis, and `makespan` is from time 0 to its last
+    end. `times` are no shorter than what operations exchange themselves. `links` is there exactly
+    in `link` mode.
     """
 
     program: Program
@@ -34,6 +37,7 @@ class Timeline:
     holds: Int64Array
     run: Run
     makespan: int
+    links: ProgramLinks | None = None
 
     @property
     def forward_latencies(self) -> Int64Array:
@@ -72,6 +76,11 @@ class Timeline:
     def queueing(self) -> Int64Array:
         """(inputs,) how much longer each transfer took than alone."""
         return self.arrival - self.run.end[self.program.inputs] - self.latencies
+
+    @property
+    def exchange_waits(self) -> Int64Array:
+        """(operations,) how much longer each took than alone: its own bundle waited for links."""
+        return self.run.end - self.run.start - self.durations
 
     @property
     def first_start(self) -> Int64Array:
@@ -127,9 +136,15 @@ def simulate_transfers(program: Program, times: StageTimes, transfers: Transfers
     Raises `InvalidInput` on times that `simulate` or `simulate_links` refuse and when no operation
     takes any time: nothing could be said of utilisation then.
     """
+    times = transfers.lengthened(program, times)
     durations = operation_durations(program, times)
-    run = transfers.run(program, durations)
-    return _timeline(program, times, transfers, durations, transfers.latencies(program), run)
+    if transfers.links is None:
+        run, links = transfers.run(program, durations), None
+    else:
+        links = transfers.links.on(program, durations)
+        run = links.run(durations)
+    latencies = transfers.latencies(program)
+    return _timeline(program, times, transfers, durations, latencies, run, links)
 
 
 def simulate_together(
@@ -166,6 +181,7 @@ def _timeline(
     durations: Int64Array,
     latencies: Int64Array,
     run: Run,
+    links: ProgramLinks | None = None,
 ) -> Timeline:
     if not durations.any():
         detail = "at least one operation takes time; got zero everywhere"
@@ -175,4 +191,4 @@ def _timeline(
         holds, _ = last_sends(program, latencies)
     # No operation of a rank ends before the one before it.
     makespan = int(run.end[program.rank_offsets[1:] - 1].max())
-    return Timeline(program, times, transfers, durations, latencies, holds, run, makespan)
+    return Timeline(program, times, transfers, durations, latencies, holds, run, makespan, links)

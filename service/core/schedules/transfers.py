@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.schedules.bundles import Bundles
-from service.core.schedules.link_run import simulate_links
-from service.core.schedules.program import Program
+from service.core.schedules.own_bundles import OwnBundles, lengthened, own_bundles
+from service.core.schedules.program import OpKind, Program
+from service.core.schedules.program_links import ProgramLinks
 from service.core.schedules.simulate import Run, simulate
-from service.core.schedules.stage_times import at_microbatches, edge_latencies
+from service.core.schedules.stage_times import StageTimes, at_microbatches, edge_latencies
 
 __all__ = ["LinkTransfers", "TransferMode", "Transfers"]
 
@@ -38,18 +39,36 @@ class LinkTransfers:
     """The bundle of each transfer: `forward` and `backward` are kinds of `bundles`.
 
     Both are (stage edges, microbatches or 1). `served` are the same bundles without the links that
-    never decide anything: what is simulated.
+    never decide anything: what is simulated. `own` are those of operations themselves.
     """
 
     bundles: Bundles
     served: Bundles
     forward: Int32Array
     backward: Int32Array
+    own: OwnBundles | None = None
 
     @classmethod
-    def of(cls, bundles: Bundles, forward: Int32Array, backward: Int32Array) -> "LinkTransfers":
+    def of(
+        cls,
+        bundles: Bundles,
+        forward: Int32Array,
+        backward: Int32Array,
+        own: OwnBundles | None = None,
+    ) -> "LinkTransfers":
         """With the links that decide something found out."""
-        return cls(bundles, bundles.without_hidden_links(), forward, backward)
+        return cls(bundles, bundles.without_hidden_links(), forward, backward, own)
+
+    def on(self, program: Program, durations: Int64Array) -> ProgramLinks:
+        """Which bundle is whose in a program whose operations take these picoseconds."""
+        forward, backward = (
+            np.asarray(given, dtype=np.int64) for given in (self.forward, self.backward)
+        )
+        kinds = edge_latencies(program, forward, backward).astype(np.int32)
+        if self.own is None:
+            return ProgramLinks(program, self.bundles, self.served, kinds)
+        own, bundles, served = own_bundles(program, self.own, durations, self.bundles, self.served)
+        return ProgramLinks(program, bundles, served, np.concatenate((kinds, own)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,21 +98,18 @@ class Transfers:
         """(inputs,) picoseconds of each input's transfer alone."""
         return edge_latencies(program, self.forward, self.backward)
 
-    def kinds(self, program: Program) -> Int32Array:
-        """(inputs,) the kind of bundle of each input; in `link` mode only."""
-        if self.links is None:
-            raise ValueError(f"{self.mode.value} mode has no bundles")
-        forward, backward = (
-            np.asarray(given, dtype=np.int64) for given in (self.links.forward, self.links.backward)
-        )
-        return edge_latencies(program, forward, backward).astype(np.int32)
+    def lengthened(self, program: Program, times: StageTimes) -> StageTimes:
+        """The times of operations that take no less than their own bundles take alone."""
+        if self.links is None or self.links.own is None:
+            return times
+        return lengthened(program, self.links.own, self.links.bundles, times)
 
     def run(self, program: Program, durations: Int64Array) -> Run:
         """Simulate with these transfers, as `simulate` or `simulate_links` do."""
         if self.links is None:
             latencies = self.latencies(program)
             return simulate(program, durations, latencies, blocking=self.holds_senders)
-        return simulate_links(program, durations, self.links.served, self.kinds(program))
+        return self.links.on(program, durations).run(durations)
 
     def at_microbatches(self, microbatches: IntArray) -> "Transfers":
         """Those of these microbatches, in their order."""
@@ -102,11 +118,14 @@ class Transfers:
         )
         if self.links is None:
             return Transfers(self.mode, forward, backward)
-        kinds = (
-            given if given.shape[-1] == 1 else given[:, microbatches]
-            for given in (self.links.forward, self.links.backward)
+        own = self.links.own
+        links = LinkTransfers(
+            self.links.bundles,
+            self.links.served,
+            at_microbatches(self.links.forward, microbatches),
+            at_microbatches(self.links.backward, microbatches),
+            None if own is None else own.at_microbatches(microbatches),
         )
-        links = LinkTransfers(self.links.bundles, self.links.served, *kinds)
         return Transfers(self.mode, forward, backward, links)
 
     def without_contention(self) -> "Transfers":
@@ -148,5 +167,29 @@ class Transfers:
             self.links.served.extended(wanted),
             self.links.forward if gradient else new_kinds,
             new_kinds if gradient else self.links.backward,
+            self.links.own,
         )
         return Transfers.over_links(links)
+
+    def with_operation_times(self, kind: OpKind, stage: int, times: Int64Array) -> "Transfers":
+        """Where operations of this kind on this stage take other times, (microbatches or 1) ps.
+
+        Their own bundles occupy links as long as they did and arrive when the operations end, or
+        when the last link is done with them.
+        """
+        own = None if self.links is None else self.links.own
+        if self.links is None or own is None or kind not in own.of_kinds:
+            return self
+        numbers = own.of_kinds[kind][stage]
+        wanted = np.stack(np.broadcast_arrays(numbers, times), axis=1)
+        rows, number = np.unique(wanted, axis=0, return_inverse=True)
+        further = [(kind_of, -1, time) for kind_of, time in rows.tolist()]
+        changed = np.where(wanted[:, 0] < 0, -1, self.links.bundles.kinds + number.ravel())
+        links = LinkTransfers(
+            self.links.bundles.joined(further),
+            self.links.served.joined(further),
+            self.links.forward,
+            self.links.backward,
+            own.replaced(kind, stage, changed.astype(np.int32)),
+        )
+        return Transfers(self.mode, self.forward, self.backward, links)

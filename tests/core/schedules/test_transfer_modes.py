@@ -203,7 +203,7 @@ def test_a_queue_is_on_the_path_with_who_was_ahead() -> None:
     transfer = path.operations[1].after
     assert transfer is not None
     assert transfer.latency == 6
-    assert [(q.input, q.start, q.end) for q in transfer.ahead] == [(0, 1, 6), (1, 6, 11)]
+    assert [(q.bundle, q.start, q.end) for q in transfer.ahead] == [(0, 1, 6), (1, 6, 11)]
     assert transfer.link == 0
     assert (path.by_stage, path.transfer, path.queue) == ((1, 2), 6, 10)
     assert (dict(path.by_link), path.off_links) == ({0: LinkShare(occupied=5, queued=10)}, 1)
@@ -233,18 +233,18 @@ def test_links_share_out_the_transfers_of_the_path(seed: int) -> None:
     on_links = 0
     for _, found in timelines("1f1b", rng, 60):
         line = found[TransferMode.LINK]
-        path, links = find_critical_path(line), line.transfers.links
+        path, links = find_critical_path(line), line.links
         assert links is not None
         crossed = np.zeros(len(line.program.inputs), dtype=np.bool_)
         crossed[path.operations.crossed[path.operations.crossed >= 0]] = True
         held = intervals_of(line, crossed)
         occupied = dict.fromkeys(range(links.bundles.links), 0)
-        travels = links.bundles.latency[line.transfers.kinds(line.program)]
+        travels = links.bundles.latency[links.input_kinds]
         off = 0
         for step in path.operations:
             if step.after is None:
                 continue
-            of_step = held.input == step.after.input
+            of_step = held.bundle == step.after.input
             off += int(travels[step.after.input])
             if step.after.link is None:
                 assert not of_step.any()
@@ -282,7 +282,7 @@ def test_intervals_are_those_of_the_reference(seed: int) -> None:
         messages = messages_of(program)
         wanted = np.array([rng.random() < 0.7 for _ in program.inputs], dtype=np.bool_)
         found = intervals_of(line, wanted)
-        columns = (found.link, found.input, found.start, found.end)
+        columns = (found.link, found.bundle, found.start, found.end)
         rows = list(zip(*(column.tolist() for column in columns), strict=True))
         chosen = {messages[i] for i in np.flatnonzero(wanted)}
         for link, holders in held.items():
@@ -292,7 +292,7 @@ def test_intervals_are_those_of_the_reference(seed: int) -> None:
             assert [
                 (messages[i], start, end)
                 for i, start, end in zip(
-                    service.input.tolist(),
+                    service.bundle.tolist(),
                     service.start.tolist(),
                     service.end.tolist(),
                     strict=True,
@@ -304,11 +304,11 @@ def test_intervals_are_those_of_the_reference(seed: int) -> None:
 
 def longest_way_with_delay(line: Timeline, delayed: int, by: int) -> int:
     """The makespan when one operation ends later, ranks and links keeping to their sequence."""
-    program, links, queues = line.program, line.transfers.links, line.run.queues
+    program, links, queues = line.program, line.links, line.run.queues
     assert links is not None
     assert queues is not None
-    kinds = line.transfers.kinds(program)
-    end = [0] * program.operations
+    kinds = links.kinds
+    start, end = [0] * program.operations, [0] * program.operations
     arrival = [0] * len(program.inputs)
     link_free = [0] * links.bundles.links
     rank_free = [0] * program.ranks
@@ -317,15 +317,21 @@ def longest_way_with_delay(line: Timeline, delayed: int, by: int) -> int:
             inputs = range(program.input_offsets[item], program.input_offsets[item + 1])
             rank = program.rank[item]
             begin = max([rank_free[rank], *(arrival[i] for i in inputs)])
+            start[item] = begin
             end[item] = rank_free[rank] = begin + int(line.durations[item]) + by * (item == delayed)
             continue
-        bundle = item - program.operations
-        ready = end[program.inputs[bundle]]
+        bundle, own = item - program.operations, item - program.operations - len(arrival)
+        ready = start[own] if own >= 0 else end[program.inputs[bundle]]
         done = ready
         for link, time in links.bundles.entries(int(kinds[bundle])):
             link_free[link] = max(link_free[link], ready) + time
             done = max(done, link_free[link])
-        arrival[bundle] = done + int(links.bundles.latency[kinds[bundle]])
+        there = done + int(links.bundles.latency[kinds[bundle]])
+        if own < 0:
+            arrival[bundle] = there
+            continue
+        end[own] = max(end[own], there + by * (own == delayed))
+        rank_free[program.rank[own]] = end[own]
     return max(end)
 
 
