@@ -110,7 +110,7 @@ class PathFinder:
 
     def __init__(self, cluster: Cluster) -> None:
         self._links = cluster.links
-        self._router = Router(cluster)
+        self.router = Router(cluster)
         self._known: dict[tuple[str, str], tuple[PhysicalPath | None, Search | None]] = {}
         self._hops = 0
         self._alternatives: dict[tuple[str, str, int], tuple[PhysicalPath, ...]] = {}
@@ -138,8 +138,8 @@ class PathFinder:
 
     def links_searched(self, pairs: Iterable[tuple[str, str]]) -> int:
         """How many links finding these pairs looks at, at most; the names are in the cluster."""
-        number = self._router.number
-        return self._router.links_searched(
+        number = self.router.number
+        return self.router.links_searched(
             (number[source], number[target]) for source, target in pairs if source != target
         )
 
@@ -159,9 +159,9 @@ class PathFinder:
         pinned = self.path(source, target)
         if pinned is None or pinned.equal_cost_alternatives == 0:
             return ()
-        numbers, names = self._router.number, self._router.names
+        numbers, names = self.router.number, self.router.names
         # One more than asked for: the pinned one may be among them.
-        every = islice(self._router.equals(numbers[source], numbers[target]), limit + 1)
+        every = islice(self.router.equals(numbers[source], numbers[target]), limit + 1)
         listed = (tuple(names[vertex] for vertex in path) for path in every)
         others = [vertices for vertices in listed if vertices != pinned.vertices]
         return tuple(
@@ -176,7 +176,7 @@ class PathFinder:
         )
 
     def _find(self, source: str, target: str) -> tuple[PhysicalPath | None, Search | None]:
-        numbers = self._router.number
+        numbers = self.router.number
         faults = [
             Fault(FaultCode.UNKNOWN_NAME, (end,), f"{name!r} is no device of this topology")
             for end, name in (("source", source), ("target", target))
@@ -186,10 +186,10 @@ class PathFinder:
             raise InvalidInput(faults)
         if source == target:
             return _describe(source, target, (), 0, 0), None
-        route, search = self._router.route(numbers[source], numbers[target])
+        route, search = self.router.route(numbers[source], numbers[target])
         if route is None:
             return None, search
-        names = [self._router.names[vertex] for vertex in route.vertices]
+        names = [self.router.names[vertex] for vertex in route.vertices]
         links = tuple(self._links[hop] for hop in pairwise(names))
         return _describe(source, target, links, route.distance, route.alternatives), search
 

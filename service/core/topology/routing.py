@@ -23,7 +23,7 @@ from service.core.topology.route_arrays import (
 from service.core.topology.route_kernels import FAR, NO_RAIL, mark_ways, settle, weigh_ways
 from service.core.topology.ways_on import Leg, walk
 
-__all__ = ["MAX_COUNTED_PATHS", "Route", "Router", "Search"]
+__all__ = ["MAX_COUNTED_PATHS", "Found", "Route", "Router", "Search"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -58,7 +58,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
     """What a search found for one pair; it serves every pair of ends like them."""
 
     source: int
@@ -96,20 +96,23 @@ class Router:
     The links of a vertex are grouped by the host at their far end: a search then sees nothing of
     the hosts it may not enter, however many there are. Hosts that are wired alike, inside and to
     the same switches, share what is found for one of them.
+
+    `hosts` (V,) has the host of each vertex (negative outside hosts), `members` the vertices of
+    each host and `place` (V,) where among them each stands. `first_alike` names for each host the
+    first one wired like it, and `destination` numbers what switches reach, 0 where it has nothing.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.names = sorted(cluster.vertices)
         self.number = {name: number for number, name in enumerate(self.names)}
         vertices = [cluster.vertices[name] for name in self.names]
-        self._hosts, self._members = hosts_of(cluster, self.names)
+        self.hosts, self.members = hosts_of(cluster, self.names)
         # Lists beside the arrays, because single elements of lists are read faster.
-        self._host: list[int] = self._hosts.tolist()
-        # The place of each vertex among those of its host.
-        self._place = list(range(len(self.names)))
-        for members in self._members:
+        self._host: list[int] = self.hosts.tolist()
+        self.place = list(range(len(self.names)))
+        for members in self.members:
             for place, member in enumerate(members):
-                self._place[member] = place
+                self.place[member] = place
         self._rail = [NO_RAIL if one.rail is None else one.rail for one in vertices]
         self._kind = [one.kind for one in vertices]
         is_gpu = [kind is VertexKind.GPU for kind in self._kind]
@@ -117,12 +120,12 @@ class Router:
         is_nic = (kind is VertexKind.NIC for kind in self._kind)
         nic_rails = [r if nic else NO_RAIL for r, nic in zip(self._rail, is_nic, strict=True)]
         self._nic_rail = np.array(nic_rails, dtype=np.int32)
-        self._leaving, self._entering = arcs_of(cluster, self.number, self._hosts)
+        self._leaving, self._entering = arcs_of(cluster, self.number, self.hosts)
         self._has_device_network = DEVICE_NETWORK in self._host
-        self._first_alike = self._like_hosts()
-        self._destination = self._number_destinations()
+        self.first_alike = self._like_hosts()
+        self.destination = self._number_destinations()
         self._links_of_a_search = self._most_links()
-        self._known: dict[Hashable, tuple[_Found | None, int]] = {}
+        self._known: dict[Hashable, tuple[Found | None, int]] = {}
         self._remembered = 0
 
     def links_searched(self, pairs: Iterable[tuple[int, int]]) -> int:
@@ -131,6 +134,15 @@ class Router:
 
     def route(self, source: int, target: int) -> tuple[Route | None, Search]:
         """The pinned route between two different vertices, and the search that it is known by.
+
+        None when no allowed path exists.
+        """
+        found, search = self.found(source, target)
+        route = None if found is None else self._follow(found, source, target)
+        return route, search
+
+    def found(self, source: int, target: int) -> tuple[Found | None, Search]:
+        """What leads from one vertex to a different one, told of a pair like it.
 
         None when no allowed path exists.
         """
@@ -144,10 +156,9 @@ class Router:
                 self._known, self._remembered = {}, 0
             self._known[key] = known
         found, looked = known
-        route = None if found is None else self._follow(found, source, target)
-        return route, Search(key, looked)
+        return found, Search(key, looked)
 
-    def _follow(self, found: _Found, source: int, target: int) -> Route:
+    def _follow(self, found: Found, source: int, target: int) -> Route:
         """The route of a pair whose ends are like those of what was found.
 
         Where a leg has a choice, the number of the device it leads to decides: its remainder at
@@ -163,11 +174,11 @@ class Router:
 
         def here(vertex: int) -> int:
             host = moved.get(self._host[vertex])
-            return vertex if host is None else self._members[host][self._place[vertex]]
+            return vertex if host is None else self.members[host][self.place[vertex]]
 
         vertices = [source]
         for leg in found.legs:
-            number = self._destination.get(here(leg.end), 0)
+            number = self.destination.get(here(leg.end), 0)
             vertices += map(here, leg.passed(number))
         return Route(tuple(vertices), found.distance, found.alternatives)
 
@@ -177,17 +188,17 @@ class Router:
         # A path that enters one host twice chooses between vertices of both by their names.
         order = (hosts[0] > hosts[1]) - (hosts[0] < hosts[1])
         ends = [
-            (host if host < 0 else self._first_alike[host], self._place[end])
+            (host if host < 0 else self.first_alike[host], self.place[end])
             for host, end in zip(hosts, (source, target), strict=True)
         ]
         return order, *ends
 
     def _most_links(self) -> int:
         """The links between switches, and those of two hosts with as many as any has."""
-        outside, inside = self._hosts < 0, self._hosts >= 0
+        outside, inside = self.hosts < 0, self.hosts >= 0
         between = int(self._leaving.outside[outside].sum())
         of_vertex = (self._leaving.all + self._entering.outside)[inside]
-        of_host = np.bincount(self._hosts[inside], weights=of_vertex)
+        of_host = np.bincount(self.hosts[inside], weights=of_vertex)
         return between + 2 * int(of_host.max(initial=0))
 
     def _like_hosts(self) -> list[int]:
@@ -195,13 +206,13 @@ class Router:
         first: dict[Hashable, int] = {}
         lists = [_Lists.of(arcs) for arcs in (self._leaving, self._entering)]
         return [
-            first.setdefault(self._wiring(host, lists), host) for host in range(len(self._members))
+            first.setdefault(self._wiring(host, lists), host) for host in range(len(self.members))
         ]
 
     def _wiring(self, host: int, lists: Sequence["_Lists"]) -> Hashable:
         """All that a search can see of a host, without the host's name."""
         wiring: list[Hashable] = []
-        for vertex in self._members[host]:
+        for vertex in self.members[host]:
             wiring.append((self._kind[vertex], self._rail[vertex]))
             for arcs in lists:
                 begin, end = arcs.first[vertex], arcs.first[vertex + 1]
@@ -212,7 +223,7 @@ class Router:
                 wiring.append(
                     (
                         inner - begin,
-                        tuple(self._place[far] for far in arcs.far[begin:end]),
+                        tuple(self.place[far] for far in arcs.far[begin:end]),
                         tuple(arcs.distance[begin:end]),
                         tuple(arcs.bandwidth[begin:end]),
                     )
@@ -227,7 +238,7 @@ class Router:
         arcs = self._entering
         reached = [
             (int(arcs.far[arcs.first[vertex] : arcs.inner[vertex]].min()), vertex)
-            for vertex in np.flatnonzero((self._hosts >= 0) & (arcs.outside > 0)).tolist()
+            for vertex in np.flatnonzero((self.hosts >= 0) & (arcs.outside > 0)).tolist()
         ]
         return {vertex: number for number, (_, vertex) in enumerate(sorted(reached))}
 
@@ -297,7 +308,7 @@ class Router:
             view,
             source,
             target,
-            self._hosts,
+            self.hosts,
             self._nic_rail,
             MAX_COUNTED_PATHS,
             reached,
@@ -313,7 +324,7 @@ class Router:
         ways = _Ways(reached, distance, alternatives, start, best, end, onward[:laid])
         return ways, looked + back + forth
 
-    def _find(self, source: int, target: int) -> tuple[_Found | None, int]:
+    def _find(self, source: int, target: int) -> tuple[Found | None, int]:
         ways, looked = self._ways(source, target)
         if ways is None:
             return None, looked
@@ -328,7 +339,7 @@ class Router:
                 ways.best,
                 ways.onward,
                 ways.reached,
-                self._hosts,
+                self.hosts,
                 near,
                 target,
                 number,
@@ -338,7 +349,7 @@ class Router:
             )
             legs.append(Leg.of(anchor, choices[:laid], offsets[: kept + 1], entries[:laid]))
             near = anchor
-        return _Found(source, target, tuple(legs), ways.distance, ways.alternatives), looked
+        return Found(source, target, tuple(legs), ways.distance, ways.alternatives), looked
 
 
 @dataclass(frozen=True, slots=True)

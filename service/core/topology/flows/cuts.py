@@ -29,6 +29,7 @@ __all__ = [
     "Border",
     "Family",
     "cut_families",
+    "every_family",
     "family_bound",
     "partition_bound",
     "port_family",
@@ -64,13 +65,20 @@ def port_family(network: Network, devices: Int32Array) -> Family:
 def cut_families(network: Network) -> tuple[Family, ...]:
     """The families of cuts of a network beyond its ports, none twice."""
     families: list[Family] = []
+    for family in every_family(network):
+        if not any(np.array_equal(family.label, one.label) for one in families):
+            families.append(family)
+    return tuple(families)
+
+
+def every_family(network: Network) -> Iterator[Family]:
+    """All of them by their names, also where two have the same sets."""
     for kind, label in _labels(network):
         found, compact = np.unique(label[label >= 0], return_inverse=True)
         numbered = np.full(network.vertex_count, -1, dtype=np.int32)
         numbered[label >= 0] = compact
-        if len(found) and not any(np.array_equal(numbered, one.label) for one in families):
-            families.append(Family(kind, numbered, len(found)))
-    return tuple(families)
+        if len(found):
+            yield Family(kind, numbered, len(found))
 
 
 def _labels(network: Network) -> Iterator[tuple[BindingKind, Int32Array]]:
