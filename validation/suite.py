@@ -1,6 +1,7 @@
 """All sections, in the order of the page."""
 
 from validation import (
+    expert_copies,
     galvatron,
     memory,
     parameter_counts,
@@ -28,5 +29,6 @@ SECTIONS: tuple[Section, ...] = (
     *galvatron.SECTIONS,
     *parameter_counts.SECTIONS,
     *memory.SECTIONS,
+    *expert_copies.SECTIONS,
     *vtrain.SECTIONS,
 )

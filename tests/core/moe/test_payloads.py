@@ -3,6 +3,7 @@
 import pytest
 
 from service.core.models.dtypes import DType
+from service.core.moe.buffers import low_latency_buffer_bytes
 from service.core.moe.settings import Payload
 
 FP8 = Payload(DType.FP8, scale_block=128)
@@ -25,3 +26,9 @@ def test_fp8_with_scales_is_a_little_more_than_half() -> None:
 def test_a_block_that_is_not_full_has_a_scale_too() -> None:
     assert FP8.bytes_of(129) == 129 + 2 * 4
     assert Payload(DType.FP8, 128, scale_bytes=1).bytes_of(128) == 129
+
+
+def test_published_low_latency_buffers() -> None:
+    """128 tokens for 288 experts; later code has 224 bytes of metadata in place of 16."""
+    assert low_latency_buffer_bytes(288, 128, 14336 + 16) == 2_116_290_816
+    assert low_latency_buffer_bytes(288, 128, 14336 + 224) == 2_146_961_664
