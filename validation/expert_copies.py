@@ -44,7 +44,7 @@ SECTIONS = (
     Section(
         name="expert_copies",
         title="Copies of tokens by rank and by host",
-        source=f"{_DEEPEP}, issues 155 and 493: rates that users printed",
+        source=f"{_DEEPEP}/issues/155 and /493: rates that users printed",
         text="Of 256 experts on 16 ranks in 2 hosts a token has 8. Kernels that send one copy to a "
         "host and from there one to a rank print both rates of the same time, so that their ratio "
         "is that of the copies. Ours is that of tokens that choose evenly and independently.",
@@ -56,7 +56,7 @@ SECTIONS = (
     Section(
         name="expert_messages",
         title="What messages with tokens weigh",
-        source=f"{_DEEPEP}: tests and buffer sizes of its low-latency kernels, issue 28",
+        source=f"{_DEEPEP}: tests of its low-latency kernels, and buffer sizes in /issues/28",
         text="A hidden size of 7,168. In fp8 each block of 128 elements has a scale of 4 bytes. "
         "The buffer is that of the printed 2116.291072 MB, before it is aligned.",
         what="message",
