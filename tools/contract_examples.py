@@ -34,6 +34,7 @@ NAMES = {
     "topologies": "two-dgx-h100",
     "models": "gpt-24-blocks",
     "profiles": "gpt-24-blocks-h100",
+    "routings": "four-ranks-eight-experts",
     "plans": "equal-stages-1f1b",
 }
 IMPORTED = {

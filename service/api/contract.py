@@ -46,6 +46,7 @@ INFO = ApiInfo(
         "topologies": "Clusters: hosts, switches, links, fabrics",
         "models": "Layers in execution order and the tensors between them",
         "profiles": "Measured costs of layers",
+        "routings": "Which experts the tokens of a mixture of experts ask for",
         "plans": "How a model is cut, scheduled and placed",
         "calculations": "What a plan costs, one question at a time",
         "estimates": "All of it at once, stored and addressed by content",

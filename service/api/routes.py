@@ -18,6 +18,7 @@ from service.api.problems import get_problem_page
 from service.api.profiles import profiles
 from service.api.queues import backlog
 from service.api.reference import reference_routes
+from service.api.routings import routings
 from service.api.sensitivities import sensitivities
 from service.api.tokens import token_routes
 from service.api.topologies import topologies
@@ -33,6 +34,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
         *design_routes,
         models,
         profiles,
+        routings,
         plans,
         list_measurements,
         *calculations,

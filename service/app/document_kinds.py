@@ -15,6 +15,7 @@ from service.app.references import NamedReference
 from service.app.weights import EXPANSION_UNITS
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.estimates.work import check_work
+from service.core.moe.routing_summary import summarise_routing
 from service.core.plans.check import check_plan
 from service.core.profiles.measurement import TIME_FIELDS
 from service.core.profiles.profile import Profile
@@ -25,11 +26,13 @@ from service.core.topology.summary import apart, summarise
 from service.formats.documents import model as models
 from service.formats.documents import plan as plans
 from service.formats.documents import profile as profiles
+from service.formats.documents import routing as routings
 from service.formats.documents import topology as topologies
-from service.formats.documents.fields import MAX_INTEGER
+from service.formats.documents.fields import MAX_INTEGER, or_none
 from service.formats.documents.model import ModelDocument
 from service.formats.documents.plan import PlanDocument
 from service.formats.documents.profile import ProfileDocument
+from service.formats.documents.routing import RoutingDocument
 from service.formats.documents.topology import TopologyDocument
 
 __all__ = [
@@ -150,6 +153,44 @@ def _examine_profile(document: ProfileDocument) -> Examined:
     return Examined(summary, profile=profile)
 
 
+def _examine_routing(document: RoutingDocument) -> Examined:
+    built = routings.built_routing(document)
+    routing = built.routing
+    found = summarise_routing(routing)
+    summary: dict[str, Any] = {"level": routing.level, "experts": routing.experts}
+    if routing.top_k is not None:
+        summary["top_k"] = routing.top_k
+    if routing.skew is not None:
+        summary["skew"] = routing.skew.kind
+    else:
+        summary["layers"] = len(routing.layers)
+    summary["steps"] = routing.steps
+    if found.sources is not None:
+        summary["sources"] = found.sources
+    if found.tokens is not None:
+        summary["fewest_tokens"], summary["most_tokens"] = found.tokens
+    if found.padded_tokens:
+        summary["padded_tokens"] = found.padded_tokens
+    if found.expert_max_over_mean is not None:
+        least, most = found.expert_max_over_mean
+        summary["least_expert_max_over_mean"] = least
+        summary["most_expert_max_over_mean"] = most
+    stated = {"model": document.model, "dataset": document.dataset}
+    summary |= {name: text for name, text in stated.items() if text is not UNSET}
+    return Examined(summary | _described(document.description), built.warnings)
+
+
+def _units_of_routing(document: RoutingDocument) -> int:
+    """Each entry is looked at a few times, beyond being read."""
+    if isinstance(document.layers, UnsetType):
+        return 0
+    return sum(
+        (or_none(document.top_k) or 1) * len(or_none(layer.topk_ids) or ())
+        + document.experts * (1 + len(or_none(layer.matrix) or ()))
+        for layer in document.layers
+    )
+
+
 def _examine_plan(document: PlanDocument) -> Examined:
     """What needs no other document is checked now, the rest when the plan is priced."""
     plan = plans.to_core(document)
@@ -180,6 +221,7 @@ DOCUMENT_TYPES = {
         ),
         DocumentType(DocumentKind.MODEL, ModelDocument, _examine_model),
         DocumentType(DocumentKind.PROFILE, ProfileDocument, _examine_profile),
+        DocumentType(DocumentKind.ROUTING, RoutingDocument, _examine_routing, _units_of_routing),
         DocumentType(DocumentKind.PLAN, PlanDocument, _examine_plan, most_bytes=MAX_PLAN_BYTES),
     )
 }

@@ -52,6 +52,7 @@ class DocumentKind(StrEnum):
     TOPOLOGY = "topologies"
     MODEL = "models"
     PROFILE = "profiles"
+    ROUTING = "routings"
     PLAN = "plans"
 
 

@@ -30,6 +30,7 @@ _SINGULAR = {
     DocumentKind.TOPOLOGY: "topology",
     DocumentKind.MODEL: "model",
     DocumentKind.PROFILE: "profile",
+    DocumentKind.ROUTING: "routing",
     DocumentKind.PLAN: "plan",
 }
 

@@ -10,7 +10,7 @@ import pytest
 from service.app.document_kinds import MAX_LARGE_DOCUMENT_BYTES
 
 JSON = {"Content-Type": "application/json"}
-KINDS = ("topologies", "models", "profiles", "plans")
+KINDS = ("topologies", "models", "profiles", "routings", "plans")
 CountRows = Callable[[], Awaitable[dict[str, int]]]
 
 STAGES = [{"forward_seconds": 0.006, "backward_seconds": 0.012}] * 2

@@ -127,7 +127,7 @@ def test_every_problem_type_has_a_page() -> None:
 
 
 def test_every_kind_of_document_has_the_same_verbs(document: dict[str, Any]) -> None:
-    for kind in ("topologies", "models", "profiles", "plans"):
+    for kind in ("topologies", "models", "profiles", "routings", "plans"):
         assert set(document["paths"][f"/v1/{kind}"]) == {"get"}
         assert set(document["paths"][f"/v1/{kind}/{{name}}"]) == {"get", "put", "delete"}
         assert set(document["paths"][f"/v1/{kind}/{{name}}/revisions"]) == {"get"}
@@ -138,7 +138,7 @@ def test_names_that_are_shown_are_those_of_examples(document: dict[str, Any]) ->
     stored: dict[str, set[str]] = {}
     for path in resource_folder("examples").glob("*/*.json"):
         stored.setdefault(path.parent.name, set()).add(path.stem)
-    assert len(stored) == 4
+    assert len(stored) == 5
     for kind, names in stored.items():
         for verb, route in (("get", "{name}"), ("get", "{name}/revisions"), ("delete", "{name}")):
             parameters = document["paths"][f"/v1/{kind}/{route}"][verb]["parameters"]

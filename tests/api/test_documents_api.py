@@ -49,6 +49,11 @@ PROFILE: dict[str, Any] = {
         {"layer": "head", "microbatch_size": 2, "forward_seconds": 0.003},
     ],
 }
+ROUTING: dict[str, Any] = {
+    "experts": 2,
+    "top_k": 1,
+    "layers": [{"layer": 3, "counts": [5, 3]}],
+}
 PLAN: dict[str, Any] = {
     "costs": {
         "stages": [
@@ -81,6 +86,13 @@ KINDS = [
         {"measurements": [{"layer": "a", "microbatch_size": 1, "forward_seconds": 1}]},
         {"device": "H100", "precision": "bf16", "measurements": 3, "layers": 2},
         id="profiles",
+    ),
+    pytest.param(
+        "routings",
+        ROUTING,
+        {"experts": 4, "top_k": 1, "skew": {"kind": "uniform"}},
+        {"level": "expert_counts", "experts": 2, "top_k": 1, "layers": 1, "steps": 1},
+        id="routings",
     ),
     pytest.param(
         "plans",

@@ -130,7 +130,7 @@ async def state(http: httpx.AsyncClient) -> list[Any]:
     return [answer.json() for answer in answers]
 
 
-KINDS = ("topologies", "models", "profiles", "plans")
+KINDS = ("topologies", "models", "profiles", "routings", "plans")
 BODIES = [
     pytest.param("/v1/cadence", {"plan": OWNED}, id="a plan"),
     pytest.param("/v1/cadence", {"plan": f"{OWNED}@1"}, id="a revision"),
@@ -206,7 +206,7 @@ def test_what_each_operation_needs(app: Litestar) -> None:
             needed.setdefault(call.scope, set()).add(str(call.handler.operation_id))
         else:  # what a browser loads for people
             assert (call.scope, call.path.split("/")[1]) == (None, "reference")
-    nouns = ("topology", "model", "profile", "plan")
+    nouns = ("topology", "model", "profile", "routing", "plan")
     assert needed[None] == {
         "get_front_page",
         "get_liveness",

@@ -138,7 +138,8 @@ async def test_an_archived_name_says_what_still_resolves() -> None:
 
 
 async def test_each_kind_has_its_word_and_its_type() -> None:
-    assert {singular(kind) for kind in DocumentKind} == {"topology", "model", "profile", "plan"}
+    words = {"topology", "model", "profile", "routing", "plan"}
+    assert {singular(kind) for kind in DocumentKind} == words
     assert set(DOCUMENT_TYPES) == set(DocumentKind)
     checked = await check(fake_services(), DocumentKind.MODEL, model("a"))
     assert checked.digest.startswith("sha256:")

@@ -62,7 +62,7 @@ async def _admin_token(settings: Settings) -> str:
 
 def _store_examples(service: LiveService) -> None:
     with httpx.Client(base_url=service.url, headers=service.headers) as http:
-        for kind in ("topologies", "models", "profiles", "plans"):
+        for kind in ("topologies", "models", "profiles", "routings", "plans"):
             for file in sorted((resource_folder("examples") / kind).glob("*.json")):
                 answer = http.put(
                     f"/v1/{kind}/{file.stem}",

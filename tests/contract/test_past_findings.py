@@ -76,7 +76,15 @@ FINDINGS = [
             method="GET",
             url=f"/v1/{kind}?cursor={cursor}",
         )
-        for kind in ("topologies", "models", "profiles", "plans", "measurements", "tokens")
+        for kind in (
+            "topologies",
+            "models",
+            "profiles",
+            "routings",
+            "plans",
+            "measurements",
+            "tokens",
+        )
         for cursor, status in ((CURSOR, 422), ("!", 400), (CURSOR + "0", 400))
     ),
     Finding(

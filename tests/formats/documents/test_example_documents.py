@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from service.core.topology.expand import expand
-from service.formats.documents import model, plan, profile, topology
+from service.formats.documents import model, plan, profile, routing, topology
 from service.formats.documents.canonical import canonical_bytes
 from service.formats.documents.fields import Reference
 from service.resources import resource_folder
@@ -18,6 +18,7 @@ KINDS: dict[str, tuple[type[msgspec.Struct], Any]] = {
     "models": (model.ModelDocument, model.to_core),
     "plans": (plan.PlanDocument, plan.to_core),
     "profiles": (profile.ProfileDocument, profile.to_core),
+    "routings": (routing.RoutingDocument, routing.to_core),
     "topologies": (topology.TopologyDocument, topology.to_core),
 }
 
