@@ -14,15 +14,13 @@ from importlib.metadata import version
 from math import inf
 from typing import Any, TypeVar
 
-from litestar import Litestar, Request
-from litestar.di import Provide
+from litestar import Request
 from litestar.types import Guard
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import QueuePool
 
-from service.api.contract import get_openapi
+from service.api.application import Parts, give_parts, routed_application
 from service.api.injection import Readiness
-from service.api.routes import route_handlers
 from service.app.access import LOCAL_TEAM, Access, Principal
 from service.app.clusters import ClusterCache
 from service.app.errors import Overloaded
@@ -40,12 +38,9 @@ from service.store.unit_of_work import SystemClock
 from service.web.access import access_guard, allowed_hosts
 from service.web.application import Application
 from service.web.departures import AttendedExecutor
-from service.web.guards import refuse_bad_parameters, refuse_unacceptable
 from service.web.holding import holding_of
 from service.web.metrics import Metrics
-from service.web.problems import EXCEPTION_HANDLERS
 from service.web.rate_limit import RateLimiter, caller_of, rate_limit_guard
-from service.web.strict_json import StrictRequest
 from service.web.telemetry import Telemetry, Tracing
 from service.web.tracing import open_tracing
 
@@ -56,7 +51,6 @@ T = TypeVar("T")
 logger = logging.getLogger("stagefare")
 
 MEBIBYTE = 2**20
-MAX_BODY_BYTES = MEBIBYTE
 # Kernels release the interpreter lock; more threads than this only take turns away from requests.
 KERNEL_THREADS = 2
 # How long a thread that computes in Python may go on when the event loop wants its turn. A request
@@ -149,11 +143,15 @@ def create_app(
     clock: Clock | None = None,
     executor: Executor | None = None,
     tracing: Tracing | None = None,
+    routed: Application | None = None,
 ) -> Application:
     """The application on the database the settings name, or on what is passed instead.
 
     The database must have been migrated; `/readyz` says so when it is not, and everything else
     answers 503. On a database that a newer version has migrated the application refuses to start.
+
+    `routed` is one that has ended, to be used again: looking at all routes takes far longer than
+    all else that is done here.
     """
     resources = AsyncExitStack()
     warm = asyncio.Event()
@@ -177,10 +175,8 @@ def create_app(
     async def missing() -> tuple[str, ...]:
         return ("the service is stopping",) if app.is_stopping else await look()
 
-    readiness = Readiness(missing)
-
     @asynccontextmanager
-    async def lifespan(_: Litestar) -> AsyncIterator[None]:
+    async def lifespan() -> AsyncIterator[None]:
         async with resources:
             if database_url is not None:
                 await _refuse_unknown_schema(database_url)
@@ -191,36 +187,29 @@ def create_app(
             yield
             app.is_stopping = True
 
-    def provide_services(request: Request[Any, Principal, Any]) -> Services:
+    def services_of(request: Request[Any, Principal, Any]) -> Services:
         # The team comes from the guard and from nowhere else; without one this fails.
         team, caller = request.auth.team, caller_of(request)
         services = backend.for_team(team, caller, holding_of(request))
         return replace(services, executor=AttendedExecutor(services.executor, request.receive))
 
-    app = Application(
-        route_handlers=[*route_handlers(), get_openapi],
-        dependencies={
-            "services": Provide(provide_services, sync_to_thread=False),
-            "access": Provide(lambda: access, sync_to_thread=False),
-            "readiness": Provide(lambda: readiness, sync_to_thread=False),
-            "metrics": Provide(lambda: metrics, sync_to_thread=False),
-        },
-        exception_handlers=EXCEPTION_HANDLERS,
-        guards=[
-            access_guard(access, allowed_hosts(settings.host)),
-            *_rate_limits(settings, backend.clock),
-            refuse_bad_parameters,
-            refuse_unacceptable,
-        ],
-        lifespan=[lifespan],
-        request_class=StrictRequest,
-        request_max_body_size=MAX_BODY_BYTES,
-        # The service serves its committed document; the framework's logging would log bodies.
-        openapi_config=None,
-        logging_config=None,
+    app = routed_application() if routed is None else routed
+    give_parts(
+        app,
+        Parts(
+            services_of,
+            access,
+            Readiness(missing),
+            metrics,
+            guards=(
+                access_guard(access, allowed_hosts(settings.host)),
+                *_rate_limits(settings, backend.clock),
+            ),
+            lifespan=lifespan,
+            telemetry=telemetry,
+            holdings=_holdings(settings, metrics),
+        ),
     )
-    app.telemetry = telemetry
-    app.holdings = _holdings(settings, metrics)
     return app
 
 

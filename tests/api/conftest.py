@@ -15,8 +15,10 @@ from service.settings import read_settings
 from service.store.database import SqlDatabase
 from service.store.engine import create_engine
 from service.store.tables import Base
+from service.web.application import Application
 from tests.api.clients import client_of
 from tests.api.held_kernels import Kernels
+from tests.app.fakes import FakeDatabase
 from tests.plugins.databases import BACKENDS, empty_database
 from tests.plugins.services import Launcher, ServiceProcess
 
@@ -30,11 +32,19 @@ async def client(app: Litestar) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
+@pytest.fixture(scope="session")
+def routed() -> Application:
+    """Routes for one application after the other: making them takes longer than most tests."""
+    return create_app(read_settings({}), database=FakeDatabase())
+
+
 @pytest_asyncio.fixture
-async def app(database: SqlDatabase, tmp_path: Path) -> AsyncIterator[Litestar]:
+async def app(
+    database: SqlDatabase, tmp_path: Path, routed: Application
+) -> AsyncIterator[Application]:
     """The application on a fresh database, started."""
     settings = read_settings({"STAGEFARE_DATA_DIR": str(tmp_path)})
-    app = create_app(settings, database=database)
+    app = create_app(settings, database=database, routed=routed)
     started, stopped = asyncio.Event(), asyncio.Event()
     # A task of its own: the two halves of a fixture are different tasks, and a lifespan is one.
     life = asyncio.create_task(_live(app, started, stopped))

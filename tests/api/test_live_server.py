@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 import uvicorn
 
-from service.main import MAX_BODY_BYTES, create_app
+from service.api.application import MAX_BODY_BYTES
+from service.main import create_app
 from service.settings import read_settings
 from service.web import strict_json
 from service.web.protocol import BoundedProtocol
