@@ -8,7 +8,7 @@ import numpy.typing as npt
 from service.core.errors import Fault, FaultCode, InvalidInput, some_of
 from service.core.moe.served import ExpertPlacement
 
-__all__ = ["SharedRank", "contiguous", "given", "shared_ranks", "stands_near"]
+__all__ = ["SharedRank", "by_rank", "contiguous", "given", "shared_ranks", "stands_near"]
 
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
@@ -29,22 +29,22 @@ def contiguous(experts: int, ranks: int) -> ExpertPlacement:
     )
 
 
-def given(experts: int, ranks: int, by_rank: Sequence[Sequence[int]]) -> ExpertPlacement:
+def given(experts: int, ranks: int, lists: Sequence[Sequence[int]]) -> ExpertPlacement:
     """The experts that are listed for each rank.
 
-    Raises InvalidInput, with places in `by_rank`, where there are not as many lists as ranks, an
+    Raises InvalidInput, with places in `lists`, where there are not as many lists as ranks, an
     expert is not one of 0 to experts - 1, or one of these stands nowhere.
     """
     faults = []
-    if len(by_rank) != ranks:
-        detail = f"{len(by_rank)} lists of experts for an expert group of {ranks} ranks"
+    if len(lists) != ranks:
+        detail = f"{len(lists)} lists of experts for an expert group of {ranks} ranks"
         faults.append(Fault(FaultCode.WRONG_LENGTH, (), detail))
-    for rank, listed in enumerate(by_rank):
+    for rank, listed in enumerate(lists):
         for place, expert in enumerate(listed):
             if not 0 <= expert < experts:
                 detail = f"there is no expert {expert}: they are 0 to {experts - 1}"
                 faults.append(Fault(FaultCode.UNKNOWN_REFERENCE, (rank, place), detail))
-    missing = sorted(set(range(experts)).difference(*by_rank))
+    missing = sorted(set(range(experts)).difference(*lists))
     if missing:
         detail = f"{_experts(missing)} on no rank: each has to be on at least one"
         faults.append(Fault(FaultCode.INCONSISTENT, (), detail))
@@ -53,9 +53,19 @@ def given(experts: int, ranks: int, by_rank: Sequence[Sequence[int]]) -> ExpertP
     return ExpertPlacement(
         experts,
         ranks,
-        np.array([expert for listed in by_rank for expert in listed], dtype=np.int32),
-        np.repeat(np.arange(ranks, dtype=np.int32), [len(listed) for listed in by_rank]),
+        np.array([expert for listed in lists for expert in listed], dtype=np.int32),
+        np.repeat(np.arange(ranks, dtype=np.int32), [len(listed) for listed in lists]),
     )
+
+
+def by_rank(placement: ExpertPlacement) -> tuple[tuple[int, ...], ...]:
+    """The experts of each rank, as `given` takes them."""
+    listed: list[list[int]] = [[] for _ in range(placement.ranks)]
+    for expert, rank in zip(
+        placement.slot_expert.tolist(), placement.slot_rank.tolist(), strict=True
+    ):
+        listed[rank].append(expert)
+    return tuple(map(tuple, listed))
 
 
 def shared_ranks(placement: ExpertPlacement) -> tuple[SharedRank, ...]:
