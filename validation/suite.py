@@ -2,6 +2,7 @@
 
 from validation import (
     expert_copies,
+    expert_loads,
     galvatron,
     memory,
     parameter_counts,
@@ -31,4 +32,5 @@ SECTIONS: tuple[Section, ...] = (
     *memory.SECTIONS,
     *expert_copies.SECTIONS,
     *vtrain.SECTIONS,
+    *expert_loads.SECTIONS,
 )
