@@ -2,7 +2,6 @@
 the device, times stated efficiencies. Every number of it is an assumption and marked so.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from service.core.models.dtypes import DType
 from service.core.models.flops import CountedFrom, LayerFlops, layer_flops
 from service.core.models.graph import Layer, Model
 from service.core.models.sizes import BatchShape, TensorBytes, tensor_bytes
+from service.core.plans.device_rates import slowest_rates, stated_dtype
 from service.core.plans.measured import FREE, PricedLayers, check_lookups
 from service.core.plans.plan import AssumedCosts, Plan, Statement
 from service.core.plans.recompute import layer_policies
@@ -68,7 +68,7 @@ def assumed_layers(
         raise ValueError("the plan assumes no costs")
     check_lookups(model, sizes, tensors=True)
     _check_heads(plan, model)
-    dtype = _compute_dtype(plan, model, assumed)
+    dtype = _compute_dtype(plan, model)
     rooflines = _rooflines(assumed, dtype, max(stage_of_layer) + 1, devices, cluster)
     policies = layer_policies(plan, model)
     shapes = [_shape(model, shape) for shape in batch_shapes(plan, batch, sizes)]
@@ -113,19 +113,14 @@ def _check_heads(plan: Plan, model: Model) -> None:
             raise InvalidInput([Fault(FaultCode.INDIVISIBLE, path, detail)])
 
 
-def _compute_dtype(plan: Plan, model: Model, assumed: AssumedCosts) -> DType:
+def _compute_dtype(plan: Plan, model: Model) -> DType:
     """As the plan says; else that of the most weights."""
-    stated = assumed.compute_dtype or (plan.training and plan.training.weight_dtype)
-    if stated:
-        return stated
-    counts: Counter[DType] = Counter()
-    for weight in model.weights:
-        counts[weight.dtype] += weight.count
-    if not counts:
+    dtype = stated_dtype(plan, model)
+    if dtype is None:
         detail = "the model has no weights to tell in which type it computes: say so"
         path = (*_PATH, "compute_dtype")
         raise InvalidInput([Fault(FaultCode.MISSING_FIELD, path, detail)])
-    return max(counts, key=lambda dtype: (counts[dtype], dtype.value))
+    return dtype
 
 
 def _rooflines(
@@ -136,45 +131,15 @@ def _rooflines(
     cluster: Cluster | None,
 ) -> list[Roofline]:
     """Of the slowest device of each stage; what the plan states goes before what devices say."""
-    silent: dict[str, list[str]] = {"peak_flops": [], "memory_bytes_per_second": []}
-
-    def slowest(field: str, stated: float | None, stage: int) -> float:
-        if stated is not None:
-            return stated
-        found = []
-        for name in dict.fromkeys(devices[stage]) if devices is not None else ():
-            vertex = None if cluster is None else cluster.vertices[name]
-            rate = None
-            if vertex is not None:
-                peak = vertex.peak_flops.get(dtype.value)
-                rate = peak if field == "peak_flops" else vertex.memory_bytes_per_second
-            if rate is None:
-                silent[field].append(name)
-            else:
-                found.append(rate)
-        return min(found, default=0.0)
-
-    rates = [
-        (
-            slowest("peak_flops", assumed.peak_flops, stage),
-            slowest("memory_bytes_per_second", assumed.memory_bytes_per_second, stage),
-        )
-        for stage in range(stages)
-    ]
-    faults = []
-    for field, names in silent.items():
-        what = f"a peak for {dtype.value}" if field == "peak_flops" else "its memory bandwidth"
-        if devices is None and getattr(assumed, field) is None:
-            detail = f"without a topology no device says {what}: give it here, or name a topology"
-        elif names:
-            others = len(set(names)) - 1
-            more = f" (and {others} more devices)" if others > 0 else ""
-            detail = f"device {names[0]!r}{more} of the topology does not say {what}: give it here"
-        else:
-            continue
-        faults.append(Fault(FaultCode.MISSING_FIELD, (*_PATH, field), detail))
-    if faults:
-        raise InvalidInput(faults)
+    rates = slowest_rates(
+        dtype,
+        stages,
+        devices,
+        cluster,
+        peak_flops=assumed.peak_flops,
+        memory_bytes_per_second=assumed.memory_bytes_per_second,
+        path=_PATH,
+    )
     compute, memory = _efficiencies(assumed)
     return [Roofline(peak * compute, bandwidth * memory) for peak, bandwidth in rates]
 

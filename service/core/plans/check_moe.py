@@ -12,11 +12,16 @@ from service.core.moe.settings import (
     MoeSettings,
     Payloads,
 )
+from service.core.moe.skews import check_skew
 from service.core.plans.plan import Degrees, Plan, Workload
 from service.core.plans.schedule import multiple_of_chunks, stage_count
 from service.core.plans.workload import prices_layers
 
 __all__ = ["check_moe", "routing_layers_faults"]
+
+_PAIRS = (
+    "a pair with experts takes as long as its forward and its backward with theirs: leave this out"
+)
 
 
 def check_moe(plan: Plan) -> list[Fault]:
@@ -27,9 +32,9 @@ def check_moe(plan: Plan) -> list[Fault]:
     return [
         fault
         for faults in (
-            _check_source(settings),
+            _check_source(settings, plan.degrees),
             _check_capacity(settings),
-            _check_ways(settings),
+            _check_ways(plan, settings),
             _check_payloads(settings.payloads),
             _check_compute(plan, settings),
             _check_placement(settings, plan.degrees),
@@ -46,11 +51,19 @@ def _fault(code: FaultCode, detail: str, *path: str | int) -> Fault:
     return Fault(code, here, detail)
 
 
-def _check_source(settings: MoeSettings) -> list[Fault]:
-    faults = []
+def _check_source(settings: MoeSettings, degrees: Degrees) -> list[Fault]:
+    faults, shape = [], settings.shape
     if settings.routing is not None and settings.skew is not None:
         detail = "tokens are routed as a document says or by a named skew: give one of the two"
         faults.append(_fault(FaultCode.EXCLUSIVE_FIELDS, detail, "skew"))
+    if settings.skew is not None:
+        faults += check_skew(
+            settings.skew,
+            experts=None if shape is None else shape.experts,
+            top_k=None if shape is None else shape.top_k,
+            ranks=degrees.expert,
+            path=("moe", "skew"),
+        )
     if settings.routing_layers is not None and settings.routing is None:
         detail = "these are layers of a routing: name one in moe.routing, or leave this out"
         faults.append(_fault(FaultCode.EXCLUSIVE_FIELDS, detail, "routing_layers"))
@@ -94,8 +107,11 @@ def _check_capacity(settings: MoeSettings) -> list[Fault]:
     return faults
 
 
-def _check_ways(settings: MoeSettings) -> list[Fault]:
+def _check_ways(plan: Plan, settings: MoeSettings) -> list[Fault]:
     faults = []
+    if settings.deduplication is Deduplication.NODE and plan.topology is None:
+        detail = "copies are spared by host, and no topology says which ranks share one: name it"
+        faults.append(Fault(FaultCode.MISSING_FIELD, ("topology",), detail))
     gathers = settings.dispatcher is Dispatcher.ALL_GATHER
     if gathers and settings.deduplication is not Deduplication.NONE:
         detail = "all_gather sends one copy of each token to each rank: there is none to spare"
@@ -208,7 +224,11 @@ def _check_layer_costs(plan: Plan, settings: MoeSettings) -> list[Fault]:
             detail = "assumed costs contain the products of the experts: say experts, or nothing"
             return [_fault(FaultCode.INCONSISTENT, detail, path)]
         return []
-    faults = []
+    faults = [
+        Fault(FaultCode.EXCLUSIVE_FIELDS, ("costs", "stages", number, "pair_seconds"), _PAIRS)
+        for number, stage in enumerate(plan.stages or ())
+        if stage.pair_seconds is not None
+    ]
     if stated is None:
         of = "measured" if plan.profile is not None else "given"
         detail = (

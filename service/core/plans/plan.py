@@ -21,6 +21,7 @@ from service.core.plans.given_stage import (
 )
 from service.core.plans.loads import DeviceLoad, LoadRule
 from service.core.plans.memory_settings import MemorySettings
+from service.core.plans.moe.results import PlanMoe
 from service.core.plans.rank_weights import RankWeights
 from service.core.plans.tied import TiedCopies, TiedParameters
 from service.core.plans.training import Training
@@ -329,7 +330,7 @@ class ResolvedPlan:
     stage holds, None where the plan states its costs itself; `loads` has those of the pipeline
     ranks by the partition's load rule, None without one. `flops` is None where `weights` are, and
     where nobody says how many tokens there are. `model` and `cluster` are what the plan names, if
-    it names them.
+    it names them; `moe` what its experts do, which is in the times of the stages.
     """
 
     plan: Plan
@@ -352,3 +353,4 @@ class ResolvedPlan:
     flops: PlanFlops | None
     assumptions: tuple[Statement, ...]
     not_represented: tuple[Statement, ...]
+    moe: PlanMoe | None = None

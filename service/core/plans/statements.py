@@ -269,13 +269,17 @@ def local_boundaries(boundaries: int) -> Statement:
     )
 
 
-def microbatches_differ(classes: int) -> Statement:
-    """Assumption: the sizes stand in the order in which microbatches enter the pipeline."""
+def microbatches_differ(classes: int, *, routed: bool = False) -> Statement:
+    """Assumption: the sizes stand in the order in which microbatches enter the pipeline.
+
+    `routed` says that steps of a routing are told apart too.
+    """
+    apart = "sizes or steps of the routing" if routed else "sizes"
     return Statement(
         "microbatches_differ",
-        f"the microbatches have {classes} different sizes and run in the order given; what is said "
-        "of one is a mean over all, with the least and the most beside it; a fused pair takes the "
-        "time of its forward's microbatch",
+        f"the microbatches have {classes} different {apart} and run in the order given; what is "
+        "said of one is a mean over all, with the least and the most beside it; a fused pair takes "
+        "the time of its forward's microbatch",
     )
 
 

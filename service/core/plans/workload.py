@@ -38,14 +38,18 @@ class Batch:
     rank_sequence_length: Amount | None
 
 
-def size_classes(plan: Plan) -> SizeClasses:
+def size_classes(plan: Plan, steps: int = 1) -> SizeClasses:
     """Which microbatches are alike in all that the plan lists by microbatch.
 
+    And in their step, where tokens are routed in several: microbatch m has step m modulo `steps`.
     Lists of another length than the plan has microbatches are a fault, told elsewhere; here they
     count for nothing.
     """
     count = plan.workload.microbatches
-    return SizeClasses.of(count, [of for _, of in given_lists(plan) if len(of) == count])
+    columns = [of for _, of in given_lists(plan) if len(of) == count]
+    if steps > 1:
+        columns.append([number % steps for number in range(count)])
+    return SizeClasses.of(count, columns)
 
 
 def given_lists(plan: Plan) -> Iterator[tuple[Path, Sequence[float]]]:
@@ -186,7 +190,7 @@ def batch_shapes(plan: Plan, batch: Batch, sizes: SizeClasses) -> list[BatchShap
         BatchShape(
             microbatch_size=batch.microbatch_size,
             sequence_length=None if length is None else at_class(length, number),
-            lengths_differ=sizes.count > 1,
+            lengths_differ=lengths_differ(plan),
             context=plan.degrees.context,
             tensor=plan.degrees.tensor,
             sequence_parallel=plan.degrees.sequence_parallel,

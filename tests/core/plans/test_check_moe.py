@@ -43,7 +43,7 @@ def test_good_ones_have_no_fault(document: dict[str, Any]) -> None:
     ("moe", "code", "path"),
     [
         (
-            {"routing": "seen@1", "skew": {"kind": "zipf"}},
+            {"routing": "seen@1", "skew": {"kind": "zipf", "exponent": 1}},
             FaultCode.EXCLUSIVE_FIELDS,
             ("moe", "skew"),
         ),
