@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from service.app.ports import DocumentKind, MeasurementRow, Revision, TopologySummary
 from service.app.references import NamedReference
 from service.app.weights import EXPANSION_UNITS
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.estimates.work import check_work
 from service.core.moe.routing_summary import summarise_routing
 from service.core.plans.check import check_plan
@@ -231,11 +231,13 @@ def references_of(document: Struct) -> tuple[NamedReference, ...]:
     """What a document refers to, in the order of its fields; only plans refer to anything."""
     if not isinstance(document, PlanDocument):
         return ()
-    found = [
+    found: list[tuple[DocumentKind, str | UnsetType, Path]] = [
         (DocumentKind.TOPOLOGY, document.topology, ("topology",)),
         (DocumentKind.MODEL, document.costs.model, ("costs", "model")),
         (DocumentKind.PROFILE, document.costs.profile, ("costs", "profile")),
     ]
+    if not isinstance(document.moe, UnsetType):
+        found.append((DocumentKind.ROUTING, document.moe.routing, ("moe", "routing")))
     return tuple(
         NamedReference(kind, reference, path)
         for kind, reference, path in found

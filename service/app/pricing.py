@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from service.app.apart import run_apart, written_size
 from service.app.document_kinds import references_of
@@ -29,6 +29,7 @@ from service.core.estimates.simulation import (
 from service.core.estimates.version import MODEL_VERSION
 from service.core.estimates.work import check_work
 from service.core.models.graph import Model
+from service.core.moe.routing import Routing
 from service.core.plans.plan import Plan, ResolvedPlan, Statement
 from service.core.plans.resolve import resolve as resolve_plan
 from service.core.profiles.profile import Profile
@@ -37,6 +38,7 @@ from service.core.topology.expand import Expansion
 from service.formats.documents import model as models
 from service.formats.documents import plan as plans
 from service.formats.documents import profile as profiles
+from service.formats.documents import routing as routings
 from service.formats.documents.plan import PlanDocument
 
 __all__ = [
@@ -116,6 +118,7 @@ class Prepared:
     topology: Expansion | None
     model: Model | None
     profile: Profile | None
+    routing: Routing | None = None
     replays: int = 0
 
 
@@ -255,6 +258,9 @@ def pinned(
             model=named.get(DocumentKind.MODEL, UNSET),
             profile=named.get(DocumentKind.PROFILE, UNSET),
         ),
+        moe=document.moe
+        if isinstance(document.moe, UnsetType)
+        else msgspec.structs.replace(document.moe, routing=named.get(DocumentKind.ROUTING, UNSET)),
     )
     return Pinned(question, pinned_document, stored, tuple(revisions), work)
 
@@ -265,12 +271,14 @@ async def understand(services: Services, pinned: Pinned) -> Prepared:
     of_kind = {revision.kind: revision for revision in pinned.revisions}
     topology = of_kind.get(DocumentKind.TOPOLOGY)
     model, profile = of_kind.get(DocumentKind.MODEL), of_kind.get(DocumentKind.PROFILE)
+    routing = of_kind.get(DocumentKind.ROUTING)
     return Prepared(
         pinned=pinned,
         plan=await run_apart(written_size(document), plans.to_core, document),
         topology=None if topology is None else await services.clusters.get(topology),
         model=None if model is None else await run(_model, model.content),
         profile=None if profile is None else await run(_profile, profile.content),
+        routing=None if routing is None else await run(_routing, routing.content),
     )
 
 
@@ -283,6 +291,11 @@ def _model(content: bytes) -> Model:
 @lru_cache(maxsize=16)
 def _profile(content: bytes) -> Profile:
     return profiles.to_core(msgspec.json.decode(content, type=profiles.ProfileDocument))
+
+
+@lru_cache(maxsize=16)
+def _routing(content: bytes) -> Routing:
+    return routings.to_core(msgspec.json.decode(content, type=routings.RoutingDocument))
 
 
 def price(prepared: Prepared) -> Priced:
@@ -345,6 +358,7 @@ def resolve_prepared(prepared: Prepared) -> ResolvedPlan:
         cluster=None if prepared.topology is None else prepared.topology.cluster,
         model=prepared.model,
         profile=prepared.profile,
+        routing=prepared.routing,
     )
 
 

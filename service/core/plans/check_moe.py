@@ -138,18 +138,18 @@ def _check_payloads(payloads: Payloads) -> list[Fault]:
 def _check_compute(plan: Plan, settings: MoeSettings) -> list[Fault]:
     compute, faults = settings.compute, []
     rates: tuple[str, ...] = ("peak_flops", "memory_bytes_per_second")
-    if compute.curve:
+    if compute.curve and not settings.overlap.shared_expert:
         for name in ("peak_flops", "compute_efficiency"):
             if getattr(compute, name) is not None:
                 detail = "the curve says what products take: leave this out, or the curve"
                 faults.append(_fault(FaultCode.EXCLUSIVE_FIELDS, detail, "compute", name))
-        rows = [point.rows for point in compute.curve]
-        for index, (before, after) in enumerate(pairwise(rows), 1):
-            if after <= before:
-                detail = f"points of the curve ascend: more rows than {before}"
-                path = ("compute", "curve", index, "rows")
-                faults.append(_fault(FaultCode.INCONSISTENT, detail, *path))
         rates = ("memory_bytes_per_second",)
+    rows = [point.rows for point in compute.curve]
+    for index, (before, after) in enumerate(pairwise(rows), 1):
+        if after <= before:
+            detail = f"points of the curve ascend: more rows than {before}"
+            path = ("compute", "curve", index, "rows")
+            faults.append(_fault(FaultCode.INCONSISTENT, detail, *path))
     if plan.topology is None and plan.assumed is None:
         for name in rates:
             if getattr(compute, name) is None:

@@ -52,7 +52,7 @@ def assumptions_of(
             )
         )
     if sizes.count > 1:
-        said.append(statements.microbatches_differ(sizes.count))
+        said.append(statements.microbatches_differ(sizes.count, routed=plan.moe is not None))
     if lengths_differ(plan):
         once = [
             name
@@ -223,7 +223,7 @@ def left_out_of(
         left_out.append(statements.TENSOR_COMMUNICATION)
     if degrees.context > 1:
         left_out.append(statements.CONTEXT_COMMUNICATION)
-    if degrees.expert * degrees.expert_tensor > 1:
+    if degrees.expert * degrees.expert_tensor > 1 and plan.moe is None:
         left_out.append(statements.EXPERT_COMMUNICATION)
     if plan.training is not None:
         left_out.append(statements.TRAINING)
@@ -235,7 +235,7 @@ def left_out_of(
         left_out.append(statements.COLLECTIVES_ON_LINKS)
     if plan.topology is None:
         left_out.append(statements.PHYSICAL_PATHS)
-    if plan.contract.states_routing or plan.moe is not None:
+    if plan.contract.states_routing and plan.moe is None:
         left_out.append(statements.EXPERT_ROUTING)
     unknown_bytes = sum(boundary.forward_bytes is None for boundary in boundaries)
     if unknown_bytes:

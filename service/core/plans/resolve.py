@@ -8,6 +8,7 @@ from service.core.errors import Fault, InvalidInput
 from service.core.models.cuts import cut_model
 from service.core.models.graph import Model
 from service.core.models.weights import StageWeights, stage_weights
+from service.core.moe.routing import Routing
 from service.core.plans.assumed import assumed_layers
 from service.core.plans.assumed_activations import (
     AssumedActivations,
@@ -17,6 +18,7 @@ from service.core.plans.assumed_activations import (
 )
 from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
+from service.core.plans.check_moe import check_moe
 from service.core.plans.costs import given_stages
 from service.core.plans.device_loads import device_loads, load_assumptions
 from service.core.plans.devices import expand_devices
@@ -26,6 +28,12 @@ from service.core.plans.flops import plan_flops
 from service.core.plans.held_weights import given_weights, model_weights
 from service.core.plans.loads import DeviceLoad
 from service.core.plans.measured import PricedLayers, layer_costs, measured_stages
+from service.core.plans.moe.resolve import (
+    ResolvedExperts,
+    expert_inputs,
+    resolve_experts,
+    routing_steps,
+)
 from service.core.plans.partition import assign_layers, check_partition
 from service.core.plans.payloads import Payload, cut_payloads, given_payloads
 from service.core.plans.placement import Layout, check_order, layout, place_ranks
@@ -85,21 +93,22 @@ def resolve(
     cluster: Cluster | None = None,
     model: Model | None = None,
     profile: Profile | None = None,
+    routing: Routing | None = None,
 ) -> ResolvedPlan:
     """Price each stage and boundary of a plan, and put its ranks on devices.
 
-    `cluster`, `model` and `profile` are what the plan's references stand for: each is given
-    exactly when the plan names one (`ValueError` otherwise).
+    `cluster`, `model`, `profile` and `routing` are what the plan's references stand for: each is
+    given exactly when the plan names one (`ValueError` otherwise).
 
     Raises `InvalidInput` with every fault that can be told; paths point into a plan document.
     A part whose own input is at fault is not looked at further.
     """
-    _require_references(plan, cluster, model, profile)
+    _require_references(plan, cluster, model, profile, routing)
     of_schedule = check_schedule(plan)
     collector = _Collector([*check_form(plan), *of_schedule])
     attempt = collector.attempt
 
-    sizes = size_classes(plan)
+    sizes = size_classes(plan, routing_steps(plan, routing))
     batch = attempt(resolve_batch, plan, sizes)
     ranks, placement, idle = None, None, 0
     devices = None if cluster is None else attempt(expand_devices, cluster, plan.placement.devices)
@@ -121,7 +130,10 @@ def resolve(
     assumed: AssumedActivations | None = None
     copies: PricedCopies | None = None
     loads: tuple[DeviceLoad, ...] | None = None
+    experts: ResolvedExperts | None = None
+    stage_of_layer: tuple[int, ...] | None = None
     homes = stage_ranks(plan)
+    of_stages = _devices_of_stages(plan, ranks, placement, homes)
     written = plan.schedule.order is not None
     if of_schedule and written:
         pass  # without a readable order nobody knows how many stages there are
@@ -135,12 +147,11 @@ def resolve(
         if profile is not None and batch is not None:
             layers = attempt(layer_costs, plan, model, profile, batch, sizes)
         stage_of_layer = attempt(_assign, plan, model)
-        if plan.assumed is not None and stage_of_layer is not None and batch is not None:
-            of_stages = _devices_of_stages(plan, ranks, placement, homes)
-            if cluster is None or of_stages is not None:
-                layers = attempt(
-                    assumed_layers, plan, model, batch, sizes, stage_of_layer, of_stages, cluster
-                )
+        placed = cluster is None or of_stages is not None
+        if plan.assumed is not None and placed and stage_of_layer is not None and batch is not None:
+            layers = attempt(
+                assumed_layers, plan, model, batch, sizes, stage_of_layer, of_stages, cluster
+            )
         if layers is not None and batch is not None:
             flops = plan_flops(plan, model, layers.policies, batch, sizes)
             if stage_of_layer is not None:
@@ -157,11 +168,24 @@ def resolve(
                 copies = attempt(
                     tied_copies, plan, model, stage_of_layer, ranks, placement, homes, cluster
                 )
-            if stages is not None and homes is not None and batch is not None:
-                size = batch.microbatch_size
-                loads = attempt(
-                    device_loads, plan, model, profile, stage_of_layer, stages, homes, size, sizes
+
+    if stages is not None and batch is not None and ranks is not None and placement is not None:
+        if plan.moe is not None and homes is not None and not check_moe(plan):
+            where = ranks, placement, homes, cluster
+            asked = attempt(
+                expert_inputs, plan, model, stage_of_layer, routing, batch, sizes, *where
+            )
+            policies = None if layers is None else layers.policies
+            if asked is not None:
+                experts = attempt(
+                    resolve_experts, plan, model, asked, stages, policies, sizes, of_stages, cluster
                 )
+                stages = stages if experts is None else experts.stages
+        if model is not None and stage_of_layer is not None and homes is not None:
+            size = batch.microbatch_size
+            loads = attempt(
+                device_loads, plan, model, profile, stage_of_layer, stages, homes, size, sizes
+            )
 
     priced = None
     if payloads is not None and ranks is not None and placement is not None and homes is not None:
@@ -204,6 +228,7 @@ def resolve(
             *(() if layers is None else layers.assumptions),
             *activations_assumed(plan, assumed),
             *documents_assumed(plan, cluster, profile, placement),
+            *(() if experts is None else experts.assumptions),
         ),
         not_represented=(
             *left_out_of(
@@ -212,7 +237,9 @@ def resolve(
             *(() if layers is None else layers.left_out),
             *left_out_of_copies(tied),
             *waiting_left_out(boundaries),
+            *(() if experts is None else experts.left_out),
         ),
+        moe=None if experts is None else experts.moe,
     )
 
 
@@ -267,9 +294,14 @@ def _memory(
 
 
 def _require_references(
-    plan: Plan, cluster: Cluster | None, model: Model | None, profile: Profile | None
+    plan: Plan,
+    cluster: Cluster | None,
+    model: Model | None,
+    profile: Profile | None,
+    routing: Routing | None,
 ) -> None:
     for name, reference, document in (
+        ("routing", None if plan.moe is None else plan.moe.routing, routing),
         ("cluster", plan.topology, cluster),
         ("model", plan.model, model),
         ("profile", plan.profile, profile),

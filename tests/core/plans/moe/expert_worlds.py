@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from service.core.moe.assignments import RoutingLevel
@@ -12,8 +13,10 @@ from service.core.moe.settings import MoeSettings
 from service.core.plans.moe.groups import expert_groups
 from service.core.plans.moe.inputs import ExpertLayer, MoeInputs
 from service.core.plans.placement import layout, place_ranks
-from service.core.plans.plan import Degrees, Placement
+from service.core.plans.plan import Degrees, Placement, ResolvedPlan
+from service.core.plans.resolve import resolve
 from service.core.topology.cluster import Cluster
+from service.formats.documents.plan import PlanDocument, to_core
 from tests.core.plans.worlds import cluster
 
 LAYER = ExpertLayer(
@@ -75,3 +78,50 @@ def inputs(
         groups=expert_groups(degrees, ranks, placed, found),
         homes=((0,),),
     )
+
+
+STAGE = {"forward_seconds": 0.01, "backward_seconds": 0.02}
+# Of a device: 50 TFLOP/s and 878 GB/s are sustained.
+RATES = {"peak_flops": 1e14, "memory_bytes_per_second": 1e12}
+
+
+def document(layers_per_stage: Sequence[int], **moe: Any) -> dict[str, Any]:
+    """Stages with experts, each on a rank in either host: an expert group is on both hosts.
+
+    A rank brings 256 tokens of 64 elements; each asks for 2 of 8 experts of width 32.
+    """
+    stages = len(layers_per_stage)
+    shape = {"layers_per_stage": list(layers_per_stage)} | {
+        "hidden_size": 64,
+        "experts": 8,
+        "top_k": 2,
+        "width": 32,
+    }
+    stated = {"shape": shape, "compute": RATES, "layer_costs_include": "nothing"} | moe
+    return {
+        "costs": {"stages": [STAGE] * stages},
+        "workload": {"microbatches": 4, "microbatch_size": 1, "sequence_length": 256},
+        "parallelism": {"pipeline": stages, "data": 2, "expert": 2},
+        "schedule": {"kind": "1f1b"},
+        "topology": "two-hosts@1",
+        "placement": {"order": ["pipeline", "data"]},
+        "moe": {name: value for name, value in stated.items() if value is not None},
+    }
+
+
+def resolved(
+    asked: dict[str, Any], routing: Routing | None = None, on: Cluster | None = None
+) -> ResolvedPlan:
+    """The plan of a document, on two hosts of a GPU for each stage where it names a topology."""
+    if routing is not None:
+        asked = asked | {"moe": asked["moe"] | {"routing": "seen@1"}}
+    found = (on or cluster(gpus=len(asked["costs"]["stages"]))) if "topology" in asked else None
+    plan = to_core(msgspec.convert(asked, PlanDocument))
+    return resolve(plan, cluster=found, routing=routing)
+
+
+def hot(rank: int, tokens: int = 256) -> list[list[int]]:
+    """Two sources of which all tokens ask for two of the four experts of one rank."""
+    row = [0] * 8
+    row[4 * rank] = row[4 * rank + 1] = tokens
+    return [row, row]
