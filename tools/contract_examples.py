@@ -40,6 +40,7 @@ NAMES = {
 IMPORTED = {
     "import_model": "small-decoder",
     "import_profile": "two-layers",
+    "import_routing": "two-steps",
     "import_topology": "two-hosts",
 }
 # What no two services have in common, and what is shown instead.

@@ -1,7 +1,7 @@
 """What imports of nouns share: how large a file may be, and how they answer."""
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,9 +13,10 @@ from service.app.documents import Change
 from service.app.idempotency import Answer, Record
 from service.app.imports import Imported
 from service.app.services import Services
+from service.web.forms import SentFile
 from service.web.idempotency import respond_once
 
-__all__ = ["MAX_IMPORT_BYTES", "respond_to_import"]
+__all__ = ["MAX_IMPORT_BYTES", "digests_of", "respond_to_import"]
 
 MAX_IMPORT_BYTES = MAX_LARGE_DOCUMENT_BYTES
 
@@ -38,6 +39,11 @@ async def respond_to_import(
     # Forms of equal parts differ in their boundaries, so the parts are what is asked for.
     asked = (await services.executor.run(_digest, content), fields)
     return await respond_once(request, services, asked, create, rendered)
+
+
+def digests_of(files: Sequence[SentFile]) -> list[tuple[str, str]]:
+    """What several files are known by: their names, and digests of their contents."""
+    return [(file.name, _digest(file.content)) for file in files]
 
 
 def _digest(content: bytes) -> str:

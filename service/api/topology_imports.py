@@ -1,6 +1,5 @@
 """Importing a cluster from the files that people have of it."""
 
-import hashlib
 from typing import Any
 
 import msgspec
@@ -8,7 +7,7 @@ from litestar import Request, Response, post
 from litestar.openapi.datastructures import ResponseSpec
 
 from service.api.documents import DocumentName, required_name
-from service.api.imports import MAX_IMPORT_BYTES
+from service.api.imports import MAX_IMPORT_BYTES, digests_of
 from service.api.injection import InjectedServices
 from service.api.schemas.topology_imports import (
     TopologyImportAnswer,
@@ -24,7 +23,7 @@ from service.app.topology_imports import (
     import_topology,
 )
 from service.formats.documents.fields import or_none
-from service.web.forms import SentFile, read_files_form
+from service.web.forms import read_files_form
 from service.web.idempotency import IDEMPOTENT, respond_once
 from service.web.openapi import EXAMPLE, FILES, MULTIPART
 
@@ -108,9 +107,5 @@ async def import_files(
         return Answer(201 if is_new else 200, {}, body)
 
     # Forms of equal parts differ in their boundaries, so the parts are what is asked for.
-    asked = (await services.executor.run(_digests, sent), fields)
+    asked = (await services.executor.run(digests_of, sent), fields)
     return await respond_once(request, services, asked, create, answer)
-
-
-def _digests(files: list[SentFile]) -> list[tuple[str, str]]:
-    return [(file.name, hashlib.sha256(file.content).hexdigest()) for file in files]

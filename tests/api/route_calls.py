@@ -67,9 +67,10 @@ class Call:
             return await http.request(self.method, url, headers={"If-Match": "*"})
         if MULTIPART in self.handler.opt:
             if FILES in self.handler.opt:
-                texts = self.handler.opt[EXAMPLE]["files"]
+                fields = dict(self.handler.opt[EXAMPLE])
+                texts = fields.pop("files")
                 sent = [("files", ("file.txt", text.encode())) for text in texts]
-                return await http.request(self.method, url, files=sent)
+                return await http.request(self.method, url, files=sent, data=fields)
             fields = dict(self.handler.opt[EXAMPLE])
             files = {"file": ("file.txt", fields.pop("file").encode())}
             return await http.request(self.method, url, files=files, data=fields)

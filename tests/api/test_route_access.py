@@ -217,6 +217,7 @@ def test_what_each_operation_needs(app: Litestar) -> None:
     assert needed[Scope.WRITE] == {
         "import_model",
         "import_profile",
+        "import_routing",
         "import_topology",
         *(f"put_{noun}" for noun in nouns),
         *(f"archive_{noun}" for noun in nouns),

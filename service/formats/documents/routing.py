@@ -12,16 +12,25 @@ from service.formats.documents.fields import MAX_STAGES, Text, or_none
 from service.formats.documents.moe import MAX_EXPERTS
 from service.formats.documents.skew import SkewDocument, skew_to_core
 
-__all__ = ["MAX_RECORDS", "RoutingDocument", "RoutingLayerDocument", "built_routing", "to_core"]
+__all__ = [
+    "MAX_COUNT",
+    "MAX_LISTED_TOKENS",
+    "MAX_NUMBER",
+    "MAX_RECORDS",
+    "RoutingDocument",
+    "RoutingLayerDocument",
+    "built_routing",
+    "to_core",
+]
 
 # Layers times steps.
 MAX_RECORDS = 16_384
 # Assignments and tokens that are counted, and tokens that are listed.
 MAX_COUNT = 2**40
 MAX_LISTED_TOKENS = 2**21
-_MAX_NUMBER = 2**31 - 1
+MAX_NUMBER = 2**31 - 1
 
-_Number = Annotated[int, Meta(ge=0, le=_MAX_NUMBER)]
+_Number = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 _Assignments = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 _Tokens = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 _Row = Annotated[tuple[_Assignments, ...], Meta(min_length=1, max_length=MAX_EXPERTS)]
