@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.moe.assignments import Assignments
-from service.core.moe.choices import choice_places
+from service.core.moe.choice_kernels import keep_first
 from service.core.moe.overflow import Capacity, CapacityScope, DropOrder, OverflowPolicy
 from service.core.moe.remainders import shares
 from service.core.moe.rerouting import reroute
@@ -158,8 +158,14 @@ def _kept_choices(assignments: Assignments, kept: Int64Array, order: DropOrder) 
         return _everyone(assignments)
     if order is DropOrder.PROBABILITY:
         return None
-    places, blocks = choice_places(assignments)
-    return places < kept.reshape(-1)[blocks]
+    keeps = np.empty(choices.shape, dtype=np.bool_)
+    keep_first(
+        assignments.offsets,
+        np.ascontiguousarray(choices, dtype=np.int32),
+        np.ascontiguousarray(kept),
+        keeps,
+    )
+    return keeps
 
 
 def _rerouted(assignments: Assignments, capacity: Capacity, near: BoolArray | None) -> Admitted:

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.moe.assignments import Assignments
-from service.core.moe.choices import choice_places
+from service.core.moe.choice_kernels import serve_in_turn
 from service.core.moe.served import Admitted, ExpertPlacement, Served
 from service.core.moe.settings import ReplicaSplitting
 
@@ -58,7 +58,7 @@ def serve(
         if kept is not rows:
             kept[block] = turns.divide(admitted.kept[block])
         if choices is not None:
-            choices.serve(turns, replicas)
+            choices.serve(turns)
     return Served(placement, rows, kept, None if choices is None else choices.slots)
 
 
@@ -149,9 +149,8 @@ class _Choices:
     """Choices of tokens that get slots, source by source."""
 
     def __init__(self, kept: BoolArray, choices: Int32Array, assignments: Assignments) -> None:
-        self.kept, self.choices, self.offsets = kept, choices, assignments.offsets
-        self.places, pairs = choice_places(assignments, kept)
-        self.source = pairs // assignments.experts
+        self.kept, self.offsets = np.ascontiguousarray(kept), assignments.offsets
+        self.choices = np.ascontiguousarray(choices, dtype=np.int32)
         self.slots = np.full(choices.shape, -1, dtype=np.int32)
 
     @classmethod
@@ -161,14 +160,16 @@ class _Choices:
             return None
         return cls(admitted.kept_choices, assignments.choices, assignments)
 
-    def serve(self, turns: _Turns, replicas: _Replicas) -> None:
+    def serve(self, turns: _Turns) -> None:
         """The slots of the choices of the sources whose turns these are."""
-        first, last = int(turns.sources[0]), int(turns.sources[-1])
-        tokens = slice(int(self.offsets[first]), int(self.offsets[last + 1]))
-        kept, expert, source = self.kept[tokens], self.choices[tokens], self.source[tokens] - first
-        turn = self.places[tokens] % turns.number[source, expert]
-        for replica in range(replicas.most):
-            slot = replicas.slot[expert, replica]
-            serves = kept & (slot >= 0) & turns.may[source, slot]
-            serves &= turns.turn[source, slot] == turn
-            self.slots[tokens][serves] = slot[serves]
+        serve_in_turn(
+            self.offsets,
+            self.choices,
+            self.kept,
+            int(turns.sources[0]),
+            turns.expert,
+            np.ascontiguousarray(turns.may),
+            np.ascontiguousarray(turns.turn),
+            np.ascontiguousarray(turns.number),
+            self.slots,
+        )
