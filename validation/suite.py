@@ -2,6 +2,7 @@
 
 from validation import (
     expert_copies,
+    expert_exchanges,
     expert_loads,
     galvatron,
     memory,
@@ -31,6 +32,7 @@ SECTIONS: tuple[Section, ...] = (
     *parameter_counts.SECTIONS,
     *memory.SECTIONS,
     *expert_copies.SECTIONS,
+    *expert_exchanges.SECTIONS,
     *vtrain.SECTIONS,
     *expert_loads.SECTIONS,
 )
