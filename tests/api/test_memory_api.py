@@ -294,3 +294,36 @@ async def test_faults_point_into_the_request(client: httpx.AsyncClient) -> None:
         assert answer.status_code == 422, answer.text
         (fault,) = answer.json()["errors"]
         assert (fault["pointer"], fault["code"]) == ("/plan/memory", "out_of_range")
+
+
+async def test_the_rank_of_an_expert_group_that_keeps_most_is_named(
+    client: httpx.AsyncClient,
+) -> None:
+    """All tokens of both ranks ask for experts of rank 1: 2 x 64 tokens, two experts of each."""
+    shape = {"layers_per_stage": [1], "hidden_size": 64, "experts": 4, "top_k": 2, "width": 32}
+    plan = {
+        "costs": {"stages": [{"forward_seconds": 0.01, "backward_seconds": 0.02}]},
+        "workload": {"microbatches": 2, "microbatch_size": 1, "sequence_length": 64},
+        "schedule": {"kind": "gpipe"},
+        "parallelism": {"data": 2, "expert": 2},
+        "moe": {
+            "shape": shape,
+            "skew": {"kind": "hot_rank", "rank": 1, "fraction": 1.0},
+            "compute": {"peak_flops": 1e14, "memory_bytes_per_second": 1e12},
+            "layer_costs_include": "nothing",
+        },
+    }
+    answer = (await client.post("/v1/memory", json={"plan": plan})).json()
+    (rank,) = answer["ranks"]
+    assert rank["experts"] == {
+        "rank": 1,
+        "group": 0,
+        "expert_rank": 1,
+        "rows": 256,
+        "mean_rows": 128,
+        "experts": 2,
+    }
+    (buffers,) = [term for term in rank["terms"] if term["term"] == "dispatch_buffers"]
+    # 128 copies come, and 128 of its own lie in both buffers: of 64 elements in bf16.
+    assert buffers["at_peak_bytes"] == 3 * 128 * 128
+    assert "expert_rows" in {said["code"] for said in answer["assumptions"]}

@@ -13,13 +13,21 @@ from service.api.schemas.requests import PlanRequest
 from service.app.memory_options import PricedOption
 from service.core.estimates.memory import PlanMemory
 from service.core.estimates.memory_options import OptionKind
-from service.core.memory.terms import RankMemory, Relief, Term, TermBytes, TermOrigin
+from service.core.memory.terms import (
+    ExpertRank,
+    RankMemory,
+    Relief,
+    Term,
+    TermBytes,
+    TermOrigin,
+)
 from service.core.units import to_seconds
 from service.formats.documents.fields import or_unset
 
 __all__ = [
     "MemoryAnswer",
     "MemoryBlame",
+    "MemoryExperts",
     "MemoryInstant",
     "MemoryOptionOut",
     "MemoryRank",
@@ -130,10 +138,40 @@ class MemoryRankVerdict(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
     ]
 
 
+class MemoryExperts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Of the ranks that share the experts of a pipeline rank, the one whose memory is counted."""
+
+    rank: Annotated[int, Meta(ge=0, description="The rank of the plan that keeps most.")]
+    device: Annotated[str | Unset, Meta(description="Absent without a topology.")] = msgspec.UNSET
+    group: Annotated[int, Meta(ge=0, description="Which of the expert groups it is in.")]
+    expert_rank: Annotated[int, Meta(ge=0, description="Its coordinate in the expert degree.")]
+    rows: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Tokens, one for each of their experts on it, that memory is held for in "
+            "the layer and microbatch that bring most (moe.rows_percentile).",
+        ),
+    ]
+    mean_rows: Annotated[float, Meta(ge=0, description="What a rank receives there in the mean.")]
+    experts: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Experts of a layer, replicas among them, on the rank that holds most: its "
+            "weights are counted, whichever rank receives most.",
+        ),
+    ]
+
+
 class MemoryRank(MemoryRankVerdict, kw_only=True, frozen=True, omit_defaults=True):
     """A pipeline rank with every term."""
 
     terms: list[MemoryTerm]
+    experts: Annotated[
+        MemoryExperts | Unset,
+        Meta(description="Present where the rank has experts whose routing the plan states (moe)."),
+    ] = msgspec.UNSET
 
 
 class MemorySummary(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -192,7 +230,11 @@ def memory_terms(
     return MemoryTerms(
         **_plan(memory),
         ranks=[
-            MemoryRank(**_verdict(rank), terms=[_term(term) for term in rank.terms])
+            MemoryRank(
+                **_verdict(rank),
+                terms=[_term(term) for term in rank.terms],
+                experts=_experts(rank.experts),
+            )
             for rank in memory.ranks
         ],
         iteration_seconds=known_seconds(iteration),
@@ -235,6 +277,20 @@ def _verdict(rank: RankMemory) -> dict[str, Any]:
     if verdict.blame is not None:
         known["blame"] = MemoryBlame(term=verdict.blame.term, relief=verdict.blame.relief)
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _experts(worst: ExpertRank | None) -> MemoryExperts | Unset:
+    if worst is None:
+        return msgspec.UNSET
+    return MemoryExperts(
+        rank=worst.rank,
+        device=or_unset(worst.device),
+        group=worst.group,
+        expert_rank=worst.expert,
+        rows=worst.rows,
+        mean_rows=worst.mean_rows,
+        experts=worst.experts,
+    )
 
 
 def _term(term: TermBytes) -> MemoryTerm:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.estimates.activations import known_activation_deltas
+from service.core.memory.experts import expert_ranks
 from service.core.memory.live import ActivationDeltas, byte_series
 from service.core.memory.standing import OnRank, Standing, on_ranks, standing_terms
 from service.core.memory.terms import (
@@ -81,8 +82,12 @@ def plan_memory(
     copies = [1] * program.ranks
     if update is not None:
         copies = [one.copies for one in weight_versions(program, update)]
+    experts = expert_ranks(resolved)
     ranks = tuple(
-        _rank(resolved, program, timeline, here, moving, copies[here.rank])
+        replace(
+            _rank(resolved, program, timeline, here, moving, copies[here.rank]),
+            experts=experts.get(here.rank),
+        )
         for here in on_ranks(resolved)
     )
     verdicts = [rank.verdict.feasible for rank in ranks]

@@ -1,5 +1,6 @@
 """What an answer with a plan's memory says of itself, beside what resolving the plan said."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from service.core.estimates.memory import PlanMemory
@@ -39,6 +40,7 @@ def memory_says(resolved: ResolvedPlan, memory: PlanMemory) -> MemorySays:
     assumed = [memory_statements.MEMORY_RULES]
     if resolved.plan.training is not None and has_backward(resolved.plan):
         assumed += memory_statements.training_defaults(resolved.plan.training)
+    assumed += _experts(resolved)
     split = [0 if one is None else one.assumed_split for one in resolved.rank_weights]
     if any(split):
         assumed.append(memory_statements.assumed_split(sum(split)))
@@ -63,3 +65,18 @@ def memory_says(resolved: ResolvedPlan, memory: PlanMemory) -> MemorySays:
         ),
         represented_here=_REPRESENTED_HERE,
     )
+
+
+def _experts(resolved: ResolvedPlan) -> Iterator[Statement]:
+    moe = resolved.moe
+    if moe is None:
+        return
+    yield memory_statements.expert_rows(moe.inputs.settings)
+    stages = [resolved.stages[experts.stage] for experts in moe.stages if experts.layers]
+    # Where some layers of a stage were measured, nobody can tell which rows these had.
+    standing = sum(
+        stage.activation_bytes is not None and stage.activations_assumed < len(stage.layers or "?")
+        for stage in stages
+    )
+    if standing and has_backward(resolved.plan):
+        yield memory_statements.measured_expert_activations(standing)

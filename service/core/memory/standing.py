@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from service.core.amounts import largest
 from service.core.memory.communicators import communicator_bytes, communicator_sizes
+from service.core.memory.experts import dispatch_buffers
 from service.core.memory.static import static_state, whole_gradients, whole_weights
 from service.core.memory.terms import Term, TermOrigin, UnknownTerm
 from service.core.plans.memory_settings import CONTEXT_BYTES, GATHERED_UNITS, WORKSPACE_BYTES
@@ -98,6 +99,10 @@ def standing_terms(
             rule = "buffers of the layers (state that is not trained), each in its own type"
             known.append(Standing(Term.BUFFERS, weights.buffer_bytes, TermOrigin.COMPUTED, rule))
     _boundary_buffers(here.boundaries, known, unknown)
+    buffers = dispatch_buffers(resolved, [stage.stage for stage in here.stages])
+    if buffers is not None and buffers.size:
+        term, origin = Term.DISPATCH_BUFFERS, TermOrigin.COMPUTED
+        known.append(Standing(term, buffers.size, origin, buffers.rule, in_operations=True))
     known += _of_the_device(resolved, here)
     return known, unknown
 

@@ -8,6 +8,7 @@ from math import ceil, floor
 __all__ = [
     "OPTIMIZER_STEP",
     "Blame",
+    "ExpertRank",
     "Instant",
     "RankMemory",
     "Relief",
@@ -40,6 +41,7 @@ class Term(StrEnum):
     GRADIENT_BUCKETS = "gradient_buckets"
     STEP_GRADIENTS = "step_gradients"
     BOUNDARY_BUFFERS = "boundary_buffers"
+    DISPATCH_BUFFERS = "dispatch_buffers"
     WORKSPACE = "workspace"
     RESERVE = "reserve"
     COMMUNICATORS = "communicators"
@@ -123,8 +125,30 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertRank:
+    """The rank of an expert group that memory is counted for: which it is, and why.
+
+    `rank` is its number in the plan, `device` None without a topology. It is that one of `group`
+    whose coordinate is `expert`, and has memory for `rows` in the layer and microbatch in which it
+    receives most, of which all ranks receive `mean_rows` in the mean. `experts` is how many of a
+    layer stand on the rank that holds most, which may be another one.
+    """
+
+    rank: int
+    device: str | None
+    group: int
+    expert: int
+    rows: int
+    mean_rows: float
+    experts: int
+
+
+@dataclass(frozen=True, slots=True)
 class RankMemory:
-    """One pipeline rank: every device of it holds the same."""
+    """One pipeline rank: every device of it holds the same.
+
+    Where it has experts, as much as the rank of an expert group that holds most.
+    """
 
     rank: int
     stages: tuple[int, ...]
@@ -133,6 +157,7 @@ class RankMemory:
     unknown: tuple[UnknownTerm, ...]
     capacity: int | None
     verdict: Verdict
+    experts: ExpertRank | None = None
 
 
 def judge(

@@ -18,6 +18,7 @@ __all__ = [
     "KeptShape",
     "LayerActivations",
     "LogitBytes",
+    "ReceivedRows",
     "StageLogits",
     "layer_activations",
     "logit_bytes",
@@ -28,13 +29,28 @@ _FULL = 4
 _TOKEN_ID = 8
 
 
+@dataclass(frozen=True, slots=True)
+class ReceivedRows:
+    """What comes to a rank for its experts, of one microbatch in one layer.
+
+    So many `rows`, each kept as `row_bytes` before the first product: those of its payload where
+    that is narrower than activations are. `keeps_outputs` says whether the last product's are kept
+    too, as they are where routing weights multiply what experts give and not what they are inside.
+    """
+
+    rows: int
+    row_bytes: int
+    keeps_outputs: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptShape:
     """One microbatch as one rank meets it, and how its layers are computed.
 
     `samples` sequences of which the rank has `tokens_per_sample`, out of `sequence_length`. The
     `tensor` ranks share heads and widths, and with `sequence_parallel` the tokens of everything
-    between. `expert_tensor` ranks share each expert. Activations have `element_bytes`.
+    between. `expert_tensor` ranks share each expert. Activations have `element_bytes`. Where nobody
+    says what the rank `received` for its experts, as much comes as it sends.
     """
 
     samples: int
@@ -46,6 +62,7 @@ class KeptShape:
     element_bytes: int = 2
     flash_attention: bool = True
     dropout: bool = False
+    received: ReceivedRows | None = None
 
     @property
     def tokens(self) -> int:
@@ -152,9 +169,12 @@ def _feed_forward(part: Mlp | Experts, hidden: int, shape: KeptShape) -> Iterato
     # Logits and probabilities of the router in full precision, and a byte for who goes where.
     yield shape.own_tokens * part.count * (2 * _FULL + 1)
     # Each rank's tokens go to `active` experts, and as many rows come in where they spread evenly.
-    rows = part.active * shape.own_tokens * shape.expert_tensor
-    yield rows * hidden * size
-    yield _inside(part.each, rows, shape.expert_tensor) * size
+    evenly = part.active * shape.own_tokens * shape.expert_tensor
+    received = shape.received or ReceivedRows(evenly, hidden * size)
+    yield received.rows * received.row_bytes
+    yield _inside(part.each, received.rows, shape.expert_tensor) * size
+    if received.keeps_outputs:
+        yield received.rows * hidden * size
     if part.shared is not None:
         yield _inside(part.shared, shape.tokens, shape.tensor) * size
 

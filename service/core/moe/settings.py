@@ -150,7 +150,9 @@ class MoeSettings:
     where it is None each takes the nearest one. `shape` stands in for a model in plans without one.
     `experts_by_rank` has the experts of each rank of an expert group, contiguous where it is None.
     `exchange_efficiency` divides what a prediction takes, never a bound. `rows_percentile` is that
-    of received rows for which memory is held, 1 the most of any layer and microbatch.
+    of received rows for which memory is held, 1 the most of any layer and microbatch. Routing
+    weights multiply what experts give where `weights_after_experts` says so, and their outputs are
+    kept for that; else they multiply what is inside an expert.
     """
 
     capacity: Capacity = field(default_factory=lambda: Capacity(OverflowPolicy.DROPLESS))
@@ -169,3 +171,4 @@ class MoeSettings:
     exchange_efficiency: float = 1.0
     fallback_seconds_per_row: float | None = None
     rows_percentile: float = 1.0
+    weights_after_experts: bool = False

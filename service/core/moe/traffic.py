@@ -32,6 +32,11 @@ class Copies:
         return coming
 
     @property
+    def staying(self) -> Int64Array:
+        """(R,) copies that stay on their rank."""
+        return self.between.diagonal()
+
+    @property
     def back(self) -> "Copies":
         """The same copies on their way back: the stage of a combine."""
         return Copies(np.ascontiguousarray(self.between.T))
@@ -78,3 +83,9 @@ class Traffic:
         """(R,) copies that come to each rank from others, over all stages."""
         coming: Int64Array = np.sum([stage.received for stage in self.stages], axis=0)
         return coming
+
+    @property
+    def staying(self) -> Int64Array:
+        """(R,) copies that stay on their rank, over all stages."""
+        kept: Int64Array = np.sum([stage.staying for stage in self.stages], axis=0)
+        return kept

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from service.core.amounts import at_class, total
 from service.core.models.activations import (
     KeptShape,
+    ReceivedRows,
     StageLogits,
     layer_activations,
     logit_bytes,
@@ -23,6 +24,7 @@ __all__ = [
     "AssumedActivations",
     "activations_assumed",
     "assume_activations",
+    "element_bytes",
     "recomputes_by_layer",
     "with_activations",
 ]
@@ -46,11 +48,17 @@ class AssumedActivations:
 
 
 def assume_activations(
-    plan: Plan, model: Model, priced: PricedLayers, batch: Batch
+    plan: Plan,
+    model: Model,
+    priced: PricedLayers,
+    batch: Batch,
+    received: Mapping[int, Sequence[ReceivedRows]] | None = None,
 ) -> AssumedActivations:
     """Bytes saved by layers whose profile has none, where their dimensions and the batch say them.
 
-    A measurement stands as it is. Without a backward nothing is kept for it, so nothing is assumed.
+    `received` has for the position of each layer with experts what comes to a rank of it in a
+    microbatch of each size class; where it is None tokens spread evenly. A measurement stands as it
+    is. Without a backward nothing is kept for it, so nothing is assumed.
     """
     without = [
         position
@@ -74,9 +82,10 @@ def assume_activations(
                 tensor=plan.degrees.tensor,
                 sequence_parallel=plan.degrees.sequence_parallel,
                 expert_tensor=plan.degrees.expert_tensor,
-                element_bytes=_element_bytes(plan, layer),
+                element_bytes=element_bytes(plan, layer),
                 flash_attention=not plan.memory.writes_scores,
                 dropout=plan.memory.dropout or False,
+                received=received[position][number] if received and position in received else None,
             )
             of_class[position], found = _filled(
                 plan, layer, of_class[position], shape, priced.policies[position]
@@ -88,7 +97,7 @@ def assume_activations(
     return AssumedActivations(filled, tuple(without), logits, experts)
 
 
-def _element_bytes(plan: Plan, layer: Layer) -> int:
+def element_bytes(plan: Plan, layer: Layer) -> int:
     """Of activations: as wide as the weights they are multiplied with."""
     own = layer.parameters[0].dtype if layer.parameters else None
     if plan.training is not None and (plan.training.weight_dtype or own) is not None:
@@ -170,6 +179,7 @@ def activations_assumed(plan: Plan, assumed: AssumedActivations | None) -> list[
             flash_attention=not settings.writes_scores,
             dropout=settings.dropout or False,
             experts=assumed.experts,
+            routed=plan.moe is not None,
         )
     ]
     if assumed.logits:

@@ -3,19 +3,23 @@
 Stages of one pipeline rank share a weight that is in both; stages on different ones each hold a
 copy of it. Where a plan states its costs itself it may say how many parameters a stage has; all of
 them are then taken to be spread over the tensor-parallel ranks, or over those that share experts.
+
+Where a plan says how its experts run, a rank holds as many of them as the one that holds most:
+experts over ranks rounded up, or by the placement, in which each replica counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from service.core.models.dimensions import Split
+from service.core.models.dimensions import Experts, Split
 from service.core.models.dtypes import DType
 from service.core.models.graph import Model, ModelWeight
+from service.core.moe.settings import MoeSettings
 from service.core.plans.partition import layers_by_stage
-from service.core.plans.plan import Degrees, GivenStage, Plan, ResolvedPlan
+from service.core.plans.plan import GivenStage, Plan, ResolvedPlan
 from service.core.plans.rank_weights import HeldWeights, PlacedWeights, RankWeights
 from service.core.schedules.shape import Placement
 
-__all__ = ["given_weights", "model_weights", "weights_of_stages"]
+__all__ = ["given_weights", "model_weights", "most_experts", "weights_of_stages"]
 
 
 def given_weights(
@@ -30,7 +34,7 @@ def given_weights(
             continue
         of_experts = sum(stages[number].expert_parameter_count or 0 for number in here)
         count = sum(count for count in counts if count is not None)
-        held = tuple(one.held for one in _stated(count, of_experts, plan.degrees))
+        held = tuple(one.held for one in _stated(count, of_experts, plan))
         assumed = count - of_experts if plan.degrees.tensor > 1 else 0
         found.append(RankWeights(held, None, None, assumed))
     return tuple(found)
@@ -41,14 +45,18 @@ def model_weights(
 ) -> tuple[RankWeights, ...]:
     """By pipeline rank, of a model that is cut into stages."""
     of_layer, of_stage = _by_layer(model), layers_by_stage(stage_of_layer)
+
+    def all_held(weights: Iterable[ModelWeight]) -> tuple[HeldWeights, ...]:
+        return _merged([_of_model(one, model, plan) for one in weights])
+
     found = []
     for here in _stages_by_rank(homes, plan.degrees.pipeline):
         layers = sorted(layer for stage in here for layer in of_stage[stage])
         once = dict.fromkeys(weight for layer in layers for weight in of_layer[layer])
-        by_layer = [_all_held(of_layer[layer], plan.degrees) for layer in layers]
+        by_layer = [all_held(of_layer[layer]) for layer in layers]
         found.append(
             RankWeights(
-                held=_all_held(once, plan.degrees),
+                held=all_held(once),
                 largest_layer=max(
                     by_layer, key=lambda held: sum(one.elements for one in held), default=()
                 ),
@@ -71,13 +79,13 @@ def weights_of_stages(resolved: ResolvedPlan) -> tuple[tuple[PlacedWeights, ...]
     Stages of the same pipeline ranks hold what they have in common once, on the first of them. A
     weight of several layers of a stage is placed in the first of these, whose backward is the last.
     """
-    model, degrees = resolved.model, resolved.plan.degrees
+    model, plan = resolved.model, resolved.plan
     if model is None:
         return tuple(
             None
             if (count := stage.parameter_count) is None
-            else tuple(_stated(count, stage.expert_parameter_count or 0, degrees))
-            for stage in resolved.plan.stages or ()
+            else tuple(_stated(count, stage.expert_parameter_count or 0, plan))
+            for stage in plan.stages or ()
         )
     of_layer = _by_layer(model)
     seen: set[tuple[frozenset[int], ModelWeight]] = set()
@@ -89,7 +97,7 @@ def weights_of_stages(resolved: ResolvedPlan) -> tuple[tuple[PlacedWeights, ...]
                 key = frozenset(stage.ranks), one
                 if key not in seen:
                     seen.add(key)
-                    held = _held(one.count, one.dtype, one.split, degrees)
+                    held = _of_model(one, model, plan)
                     placed.append(PlacedWeights(held, one.split is Split.EXPERT, place))
         found.append(tuple(placed))
     return tuple(found)
@@ -103,11 +111,13 @@ def _by_layer(model: Model) -> list[list[ModelWeight]]:
     return of_layer
 
 
-def _stated(count: int, of_experts: int, degrees: Degrees) -> list[PlacedWeights]:
+def _stated(count: int, of_experts: int, plan: Plan) -> list[PlacedWeights]:
     """Dense weights and experts of stages that state how many parameters they have."""
     kinds = (count - of_experts, None), (of_experts, Split.EXPERT)
+    shape = None if plan.moe is None else plan.moe.shape
+    experts = None if shape is None else shape.experts
     return [
-        PlacedWeights(_held(elements, None, split, degrees), split is Split.EXPERT, None)
+        PlacedWeights(_held(elements, None, split, experts, plan), split is Split.EXPERT, None)
         for elements, split in kinds
         if elements
     ]
@@ -122,15 +132,32 @@ def _stages_by_rank(homes: Placement, ranks: int) -> list[list[int]]:
     return [sorted(stages) for stages in here]
 
 
-def _all_held(
-    weights: Sequence[ModelWeight] | dict[ModelWeight, None], degrees: Degrees
-) -> tuple[HeldWeights, ...]:
-    return _merged([_held(one.count, one.dtype, one.split, degrees) for one in weights])
+def _of_model(weight: ModelWeight, model: Model, plan: Plan) -> HeldWeights:
+    dimensions = model.layers[weight.layers[0]].dimensions
+    part = None if dimensions is None else dimensions.feed_forward
+    experts = part.count if isinstance(part, Experts) else None
+    return _held(weight.count, weight.dtype, weight.split, experts, plan)
 
 
-def _held(count: int, dtype: DType | None, split: Split | None, degrees: Degrees) -> HeldWeights:
-    replicas = degrees.expert_replicas if split is Split.EXPERT else degrees.weight_replicas
-    return HeldWeights(degrees.share(count, split), dtype, degrees.sharing(split), replicas)
+def _held(
+    count: int, dtype: DType | None, split: Split | None, experts: int | None, plan: Plan
+) -> HeldWeights:
+    """`experts` are those of the layer of the weight, None where nobody says."""
+    degrees = plan.degrees
+    elements, replicas = degrees.share(count, split), degrees.weight_replicas
+    if split is Split.EXPERT:
+        replicas = degrees.expert_replicas
+        if plan.moe is not None and experts is not None:
+            most = most_experts(plan.moe, experts, degrees.expert)
+            elements = -(-count * most // (experts * degrees.expert_tensor))
+    return HeldWeights(elements, dtype, degrees.sharing(split), replicas)
+
+
+def most_experts(settings: MoeSettings, experts: int, ranks: int) -> int:
+    """Experts on the rank of an expert group that holds most of them, replicas among them."""
+    if settings.experts_by_rank is None:
+        return -(-experts // ranks)
+    return max(map(len, settings.experts_by_rank), default=0)
 
 
 def _merged(held: Sequence[HeldWeights]) -> tuple[HeldWeights, ...]:

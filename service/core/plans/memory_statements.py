@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from service.core.moe.settings import MoeSettings
 from service.core.plans.plan import Statement
 from service.core.plans.statements import counted
 from service.core.plans.training import Training
@@ -17,8 +18,10 @@ __all__ = [
     "activation_bytes_unknown",
     "assumed_activations",
     "assumed_split",
+    "expert_rows",
     "live_above_memory",
     "logits",
+    "measured_expert_activations",
     "memory_defaults",
     "recompute_transient",
     "recomputed_at_once",
@@ -61,7 +64,7 @@ def activation_bytes_unknown(stages: int) -> Statement:
 
 
 def assumed_activations(
-    layers: int, *, flash_attention: bool, dropout: bool, experts: bool
+    layers: int, *, flash_attention: bool, dropout: bool, experts: bool, routed: bool = False
 ) -> Statement:
     """Assumption: what layers keep follows from their dimensions where nobody measured it."""
     of = counted(layers, "layer", "layers")
@@ -70,11 +73,44 @@ def assumed_activations(
         "dropout" if dropout else "no dropout",
     ]
     if experts:
-        parts.append("tokens spread evenly over experts")
+        parts.append(
+            "the rows that come to the busiest rank of an expert group"
+            if routed
+            else "tokens spread evenly over experts"
+        )
     return Statement(
         "assumed_activations",
         f"the activations that {of} keep were not measured: they follow from dimensions, with "
         f"{', '.join(parts)} (memory in the plan)",
+    )
+
+
+def expert_rows(settings: MoeSettings) -> Statement:
+    """Assumption: for which rank of an expert group memory is counted, and what it keeps."""
+    share = settings.rows_percentile
+    of = "the most rows that a microbatch brings to it"
+    if share < 1:
+        of += f", up to the {share:.6g} quantile over its layers and microbatches"
+    outputs = (
+        "what experts give, which routing weights multiply (moe.weights_after_experts)"
+        if settings.weights_after_experts
+        else "nothing of what experts give, as routing weights multiply what is inside them"
+    )
+    return Statement(
+        "expert_rows",
+        f"each layer with experts has memory for {of}, on the rank of an expert group that keeps "
+        f"most: their inputs as they travel where that is narrower, and {outputs}; the rank that "
+        "holds most experts is counted as if it were the same",
+    )
+
+
+def measured_expert_activations(stages: int) -> Statement:
+    """Assumption: activation bytes that are measured or given say nothing of the routing."""
+    of = counted(stages, "stage", "stages")
+    return Statement(
+        "measured_expert_activations",
+        f"the activation bytes of {of} with experts that were given or measured stand as they are, "
+        "whatever rows the routing brings",
     )
 
 

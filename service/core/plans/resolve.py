@@ -28,6 +28,7 @@ from service.core.plans.flops import plan_flops
 from service.core.plans.held_weights import given_weights, model_weights
 from service.core.plans.loads import DeviceLoad
 from service.core.plans.measured import PricedLayers, layer_costs, measured_stages
+from service.core.plans.moe.kept import with_received_rows
 from service.core.plans.moe.resolve import (
     ResolvedExperts,
     expert_inputs,
@@ -181,6 +182,10 @@ def resolve(
                     resolve_experts, plan, model, asked, stages, policies, sizes, of_stages, cluster
                 )
                 stages = stages if experts is None else experts.stages
+            if experts is not None and layers is not None and stage_of_layer is not None and model:
+                stages, assumed = with_received_rows(
+                    plan, model, layers, batch, stage_of_layer, stages, experts.moe, sizes
+                )
         if model is not None and stage_of_layer is not None and homes is not None:
             size = batch.microbatch_size
             loads = attempt(

@@ -301,6 +301,17 @@ class MoeDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True)
         ]
         | UnsetType
     ) = UNSET
+    weights_after_experts: (
+        Annotated[
+            bool,
+            Meta(
+                description="Whether routing weights multiply what experts give: then outputs "
+                "are kept for the backward. When absent they multiply before the last product of "
+                "an expert, and no output is kept"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     shape: (
         Annotated[
             ExpertShapeDocument,
@@ -333,6 +344,7 @@ def moe_to_core(document: MoeDocument) -> MoeSettings:
         exchange_efficiency=or_none(document.exchange_efficiency) or default.exchange_efficiency,
         fallback_seconds_per_row=or_none(document.fallback_seconds_per_row),
         rows_percentile=or_none(document.rows_percentile) or default.rows_percentile,
+        weights_after_experts=or_none(document.weights_after_experts) or False,
     )
 
 

@@ -234,6 +234,7 @@ def _load(flow: GroupFlow) -> GroupLoad:
         capacity=admitted.capacity,
         sent=flow.traffic.sent,
         received=flow.traffic.received,
+        staying=flow.traffic.staying,
         logical=flow.traffic.logical,
         counted=flow.traffic.is_counted,
     )

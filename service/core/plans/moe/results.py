@@ -40,9 +40,9 @@ class GroupLoad:
 
     `expert_rows` (E,) are assignments as they were asked for, `slot_rows` (P,) what each slot of
     the placement computes, padding included, `rank_rows` (expert,) what each rank does. By source
-    (W,): `tokens`, `dropped`, `fallback` and `rerouted` assignments, copies `sent` to others and
-    `received` from them over all stages of the dispatch, and `logical` ones. `counted` says whether
-    copies were counted, and are not only expected.
+    (W,): `tokens`, `dropped`, `fallback` and `rerouted` assignments, copies `sent` to others,
+    `received` from them and `staying` on their rank over all stages of the dispatch, and `logical`
+    ones. `counted` says whether copies were counted, and are not only expected.
     """
 
     level: RoutingLevel
@@ -56,6 +56,7 @@ class GroupLoad:
     capacity: int | None
     sent: Int64Array
     received: Int64Array
+    staying: Int64Array
     logical: Int64Array
     counted: bool
 

@@ -34,6 +34,11 @@ _NO_TOPOLOGY = Statement(
     "how long tokens are on the way to their experts and back: the plan has no topology, so "
     "exchanges take no time",
 )
+_REPLICA_GRADIENTS = Statement(
+    "replica_gradients",
+    "adding up the gradients of an expert's replicas in one expert group: the time of it, and what "
+    "it is buffered in",
+)
 _DROPPED_BY_WEIGHT = Statement(
     "drop_order",
     "which tokens have the least weight: counts, and so rows and bytes, are the same; copies that "
@@ -86,9 +91,17 @@ def experts_assumed(
 
 def experts_left_out(inputs: MoeInputs) -> tuple[Statement, ...]:
     """What the numbers of the experts leave out."""
+    said = [_REPLICA_GRADIENTS] if _replicates(inputs) else []
     if inputs.groups[0].devices is None:
-        return (_NO_TOPOLOGY,)
-    return (_COUNTS_EXCHANGE,) if inputs.expert > 1 else ()
+        said.append(_NO_TOPOLOGY)
+    elif inputs.expert > 1:
+        said.append(_COUNTS_EXCHANGE)
+    return tuple(said)
+
+
+def _replicates(inputs: MoeInputs) -> bool:
+    placed = inputs.settings.experts_by_rank
+    return placed is not None and sum(map(len, placed)) > len(set().union(*placed))
 
 
 def _routing(inputs: MoeInputs) -> Statement:
