@@ -30,7 +30,7 @@ from service.core.estimates.comparison import (
     compare_terms,
     compared_terms,
 )
-from service.core.estimates.simulation import turns_on_links
+from service.core.estimates.simulation import late_work
 from service.core.estimates.work import BATCH_WORK_BUDGET
 from service.core.estimates.workloads import WeighedEstimate, WorkloadMix, mix_of
 from service.core.plans.likeness import (
@@ -182,15 +182,15 @@ async def _judge_all(
     services: Services, question: ComparisonQuestion, prepared: Sequence[Sequence[Prepared]]
 ) -> list[list[_Judged]]:
     judged: list[list[_Judged]] = []
-    turns = 0
+    late = 0
     collected = _Collected()
     for place, (asked, of_plan) in enumerate(zip(question.plans, prepared, strict=True)):
         judged.append([])
         for case, one in enumerate(of_plan):
             with collected.at(place, asked.name), _spoken_by(question.workloads, case):
                 found = await services.executor.run(_judge, one)
-                turns += turns_on_links(found.priced.simulated)
-                _check_turns(turns)
+                late += late_work(found.priced.simulated)
+                _check_late(late)
                 judged[-1].append(found)
     collected.raise_faults()
     return judged
@@ -247,12 +247,12 @@ def _work(cases: Sequence[Sequence[PlanDocument]]) -> int:
     return check_comparison([[plans.to_core(document) for document in case] for case in cases])
 
 
-def _check_turns(turns: int) -> None:
-    """Known only once it is known who uses which link."""
-    if turns > BATCH_WORK_BUDGET:
+def _check_late(late: int) -> None:
+    """Known only once it is known who uses which link, and what experts are asked."""
+    if late > BATCH_WORK_BUDGET:
         detail = (
-            "messages of these plans take more turns on links than one request may take: compare "
-            "fewer at a time, or in latency mode"
+            "turns of messages on links and runs of experts of these plans are more work than one "
+            "request may take: compare fewer at a time, or in latency mode"
         )
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plan",), detail)])
 

@@ -39,7 +39,7 @@ from service.app.pricing import (
 from service.app.references import Absent, look_up
 from service.app.services import Services
 from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceeded
-from service.core.estimates.simulation import turns_on_links
+from service.core.estimates.simulation import late_work
 from service.core.estimates.work import BATCH_WORK_BUDGET, Work, check_batch, check_work
 from service.formats.documents.plan import PlanDocument
 
@@ -324,15 +324,15 @@ async def _compute(
     `held` is what the request holds as work that is still to be done; it is given back as it is.
     """
     computed: dict[_Identified | Refused, StoredEstimate | Refused] = {}
-    turns = 0
+    late = 0
     for chunk in _chunks(items):
-        if turns > BATCH_WORK_BUDGET:
-            computed |= {item: Refused(_too_many_turns(item)) for item in chunk}
+        if late > BATCH_WORK_BUDGET:
+            computed |= {item: Refused(_too_much_before(item)) for item in chunk}
             continue
         prepared = [await understand(services, item.pinned) for item in chunk]
         with services.observer.span("price"):
             found, more = await services.executor.run(_answers, chunk, prepared, render)
-        turns += more
+        late += more
         held = max(0, held - _work_of(chunk))
         services.holder.hold_work(held)
         for item, content in zip(chunk, found, strict=True):
@@ -347,9 +347,9 @@ async def _compute(
 def _answers(
     items: Sequence[_Identified], prepared: Sequence[Prepared], render: RenderEstimate
 ) -> tuple[list[bytes | Refused], int]:
-    """The answers, and the work of turns on links that they took."""
+    """The answers, and the work that was known only once their documents were read."""
     outcomes = price_many(prepared)
-    turns = sum(turns_on_links(one.simulated) for one in outcomes if isinstance(one, Priced))
+    late = sum(late_work(one.simulated) for one in outcomes if isinstance(one, Priced))
     asked = [
         (priced, item.digest, item.read.question)
         for item, priced in zip(items, outcomes, strict=True)
@@ -357,13 +357,13 @@ def _answers(
     ]
     rendered = iter(answers(asked, render))
     found = [one if isinstance(one, InvalidInput) else next(rendered) for one in outcomes]
-    return [Refused(one) if isinstance(one, InvalidInput) else one for one in found], turns
+    return [Refused(one) if isinstance(one, InvalidInput) else one for one in found], late
 
 
-def _too_many_turns(item: _Identified) -> InvalidInput:
+def _too_much_before(item: _Identified) -> InvalidInput:
     detail = (
-        "messages of the plans before this one took more turns on links than one request may take: "
-        "send this plan in another request, or use latency mode"
+        "turns of messages on links and runs of experts, of the plans before this one, were more "
+        "work than one request may take: send this plan in another request, or use latency mode"
     )
     fault = Fault(FaultCode.WORK_BUDGET, ("schedule", "transfer_mode"), detail)
     asked = item.read.question.plan

@@ -14,7 +14,7 @@ from service.app.pricing import PlanDecoder, PlanQuestion, Prepared, Priced, pin
 from service.app.services import Services
 from service.core.errors import Fault, FaultCode, InvalidInput, Path, WorkBudgetExceeded
 from service.core.estimates.estimate import Estimate, estimate_plans
-from service.core.estimates.simulation import turns_on_links
+from service.core.estimates.simulation import late_work
 from service.core.estimates.work import BATCH_WORK_BUDGET, Work, check_batch, check_work
 from service.core.estimates.workloads import WeighedEstimate, WorkloadMix, mix_of
 from service.formats.documents import plan as plans
@@ -75,13 +75,13 @@ async def judge(
     priced: list[Priced] = []
     faults: list[Fault] = []
     too_much = True
-    turns = 0
+    late = 0
     with services.observer.span("price"):
         for place, one in enumerate(prepared):
             try:
                 priced.append(await services.executor.run(price, one))
-                turns += turns_on_links(priced[-1].simulated)
-                _check_turns(turns, place)
+                late += late_work(priced[-1].simulated)
+                _check_late(late, place)
             except InvalidInput as error:
                 too_much = too_much and isinstance(error, WorkBudgetExceeded)
                 faults += placed_faults(error.faults, place, workloads[place])
@@ -161,11 +161,12 @@ def _patched_all(
     return found
 
 
-def _check_turns(turns: int, place: int) -> None:
-    if turns > BATCH_WORK_BUDGET:
+def _check_late(late: int, place: int) -> None:
+    if late > BATCH_WORK_BUDGET:
         detail = (
-            "messages of the workloads up to this one took more turns on links than one request "
-            "may take: send this one in another request, or use latency mode"
+            "turns of messages on links and runs of experts, of the workloads up to this one, were "
+            "more work than one request may take: send this one in another request, or use latency "
+            "mode"
         )
         path: Path = ("workloads", place)
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, path, detail)])

@@ -5,17 +5,44 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from service.core.amounts import Amount
 from service.core.estimates.bounds import boundary_transfers as pinned_transfers
+from service.core.estimates.shared_links import LinkUser, exchange_users
 from service.core.estimates.simulation import SimulatedPlan
-from service.core.topology.bounds import Transfer, link_loads
+from service.core.plans.moe.results import ExchangePart, Pass
+from service.core.topology.bounds import LinkLoad, Transfer, link_loads
 
-__all__ = ["SharedLink", "shared_link_terms"]
+__all__ = ["LinkExchange", "SharedLink", "shared_link_terms"]
 
 Unset = msgspec.UnsetType
 
 
+class LinkExchange(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What the experts of a stage exchange over a link, all its expert groups together."""
+
+    stage: Annotated[int, Meta(ge=0)]
+    operation: Annotated[Pass, Meta(description="In which it is exchanged.")]
+    part: Annotated[
+        ExchangePart,
+        Meta(description="Tokens on the way to their experts, or back; in a backward gradients."),
+    ]
+    exchanges_per_microbatch: Annotated[
+        int, Meta(ge=1, description="Number of layers whose exchange uses the link.")
+    ]
+    bytes_per_microbatch: Annotated[
+        Annotated[int, Meta(ge=0)] | Unset,
+        Meta(description="Of all these; absent when microbatches differ."),
+    ] = msgspec.UNSET
+    bytes_per_iteration: Annotated[
+        Annotated[int, Meta(ge=0)] | Unset,
+        Meta(description="Of all these; absent when microbatches are alike."),
+    ] = msgspec.UNSET
+
+
 class SharedLink(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A directed link that several rank pairs use; in `link` mode they wait for each other."""
+    """A directed link that several rank pairs use, or exchanges of experts beside a rank pair or of
+    several stages; in `link` mode they wait for each other.
+    """
 
     link: str
     kind: str
@@ -37,26 +64,49 @@ class SharedLink(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
             "microbatches differ.",
         ),
     ]
+    exchanges: Annotated[
+        list[LinkExchange] | Unset,
+        Meta(description="Of experts over this link; absent where there are none."),
+    ] = msgspec.UNSET
 
 
 def shared_link_terms(simulated: SimulatedPlan) -> list[SharedLink]:
     """Directed links that more than one sender and receiver use, for one microbatch of each."""
     pinned = pinned_transfers(simulated)
     program, sizes = simulated.timeline.program, simulated.resolved.sizes
-    alike = all(isinstance(sent.message_bytes, int) for sent in pinned)
+    exchanged = list(exchange_users(simulated))
+    amounts = [sent.message_bytes for sent in pinned] + [user.bytes for _, user in exchanged]
+    alike = all(isinstance(amount, int) for amount in amounts)
     # One microbatch in each direction at a time.
     of_iteration = 1 if alike else program.microbatches // program.directions
+
+    def size(amount: Amount, direction: int) -> int:
+        if alike and isinstance(amount, int):
+            return amount
+        return sizes.spread(amount, direction, program.directions).total
+
     loads = link_loads(
-        [
-            Transfer(
-                sent.path,
-                sent.message_bytes
-                if alike and isinstance(sent.message_bytes, int)
-                else sizes.spread(sent.message_bytes, sent.direction, program.directions).total,
-            )
-            for sent in pinned
-        ]
-    )
+        [Transfer(sent.path, size(sent.message_bytes, sent.direction)) for sent in pinned]
+    ).plus([(link, size(user.bytes, user.direction)) for link, user in exchanged])
+    users: dict[str, list[LinkUser]] = {}
+    for link, user in exchanged:
+        users.setdefault(link.resource, []).append(user)
+
+    def exchange(user: LinkUser) -> LinkExchange:
+        carried = size(user.bytes, user.direction)
+        return LinkExchange(
+            stage=user.source,
+            operation=user.way or Pass.FORWARD,
+            part=user.part or ExchangePart.DISPATCH,
+            exchanges_per_microbatch=user.times,
+            bytes_per_microbatch=carried if alike else msgspec.UNSET,
+            bytes_per_iteration=msgspec.UNSET if alike else carried,
+        )
+
+    def is_shared(load: LinkLoad) -> bool:
+        stages = {user.source for user in users.get(load.name, ())}
+        return len(load.transfers) + len(stages) > 1
+
     return [
         SharedLink(
             link=load.name,
@@ -66,6 +116,10 @@ def shared_link_terms(simulated: SimulatedPlan) -> list[SharedLink]:
             bytes_per_microbatch=load.total_bytes if alike else msgspec.UNSET,
             bytes_per_iteration=msgspec.UNSET if alike else load.total_bytes,
             lower_bound_seconds=load.lower_bound_seconds / of_iteration,
+            exchanges=[exchange(user) for user in users[load.name]]
+            if load.name in users
+            else msgspec.UNSET,
         )
-        for load in loads.shared
+        for load in loads.loads
+        if is_shared(load)
     ]

@@ -7,11 +7,14 @@ import numpy as np
 
 from service.core.amounts import Amount
 from service.core.estimates.drained import is_drained
-from service.core.estimates.links import link_picoseconds
+from service.core.estimates.exchange_links import exchanged_bytes
+from service.core.estimates.least_times import exchanges_assumed, least_times
+from service.core.estimates.link_times import link_picoseconds
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.plan import TransferOrigin
 from service.core.schedules.bounds import LinkWork, LowerBound, makespan_lower_bounds
 from service.core.schedules.program import OpKind
+from service.core.schedules.stage_times import StageTimes
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.bounds import LinkLoad, LinkLoads, Transfer, link_loads
 from service.core.topology.paths import PhysicalPath
@@ -68,19 +71,21 @@ class PinnedTransfer:
 
 
 def iteration_lower_bounds(
-    simulated: SimulatedPlan, loads: LinkLoads | None = None
+    simulated: SimulatedPlan, loads: LinkLoads | None = None, least: StageTimes | None = None
 ) -> tuple[IterationBound, ...]:
     """All lower bounds of the iteration: those of the schedule, and the busiest link if known.
 
     Where the pipeline is never drained the work of a device is all of them: no iteration has to
     wait for its first microbatch to come or its last one to leave. `loads` are those of
-    `plan_link_loads`, for who has them.
+    `plan_link_loads` and `least` those of `least_times`, for who has them.
     """
     boundaries, sizes = simulated.resolved.boundaries, simulated.resolved.sizes
     loads = plan_link_loads(simulated) if loads is None else loads
+    experts = exchanges_assumed(simulated)
+    on_links = (*_ON_LINKS, *experts)
     of_schedule = makespan_lower_bounds(
         simulated.timeline.program,
-        simulated.timeline.times,
+        least_times(simulated) if least is None else least,
         sizes.table([boundary.forward_bound_picoseconds for boundary in boundaries]),
         sizes.table([boundary.backward_bound_picoseconds for boundary in boundaries]),
         links=_link_work(simulated, loads),
@@ -93,7 +98,7 @@ def iteration_lower_bounds(
             mode="latency" if bound.link is None else "link",
             routing="any" if bound.name == "busiest_device" or not on_paths else "pinned",
             witness=_witness(bound, simulated),
-            assumes=bound.assumes if bound.link is None else (*bound.assumes, *_ON_LINKS),
+            assumes=(*bound.assumes, *(on_links if bound.link is not None else experts)),
         )
         for bound in of_schedule
         if is_drained(simulated) or bound.name == "busiest_device"
@@ -111,7 +116,7 @@ def iteration_lower_bounds(
                 ),
                 assumes=(
                     "a link carries no more than its nominal bandwidth in each direction",
-                    *_ON_LINKS,
+                    *on_links,
                 ),
             )
         )
@@ -136,15 +141,20 @@ def cadence_link_bound(
 
 
 def plan_link_loads(simulated: SimulatedPlan) -> LinkLoads:
-    """What each link carries over the iteration, but for transfers whose time the plan states."""
+    """What each link carries over the iteration, but for transfers whose time the plan states.
+
+    With all that experts exchange.
+    """
     sizes, directions = simulated.resolved.sizes, simulated.timeline.program.directions
-    return link_loads(
+    loads = link_loads(
         [
             Transfer(sent.path, sizes.spread(sent.message_bytes, sent.direction, directions).total)
             for sent in boundary_transfers(simulated)
             if not sent.given
         ]
     )
+    exchanged = exchanged_bytes(simulated.resolved, simulated.timeline.program)
+    return loads.plus(exchanged) if exchanged else loads
 
 
 def _least(load: LinkLoad) -> int:

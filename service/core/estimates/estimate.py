@@ -16,6 +16,7 @@ from service.core.estimates.drained import is_drained
 from service.core.estimates.efficiency import Efficiency, plan_efficiency
 from service.core.estimates.iteration import Iteration, plan_iteration
 from service.core.estimates.iteration_bounds import bounds_beyond_schedule
+from service.core.estimates.least_times import least_times
 from service.core.estimates.memory import PlanMemory, plan_memory
 from service.core.estimates.memory_statements import NOTHING_SAID, MemorySays, memory_says
 from service.core.estimates.simulation import SimulatedPlan
@@ -127,7 +128,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     resolved = simulated.resolved
     timeline = simulated.timeline
     # Every rank pair is in it, so it is the dearest term of a plan on many ranks.
-    loads = plan_link_loads(simulated)
+    loads, least = plan_link_loads(simulated), least_times(simulated)
     cadence = plan_cadence(simulated, loads)
     iteration = plan_iteration(simulated, cadence)
     efficiency = plan_efficiency(simulated, iteration.picoseconds)
@@ -148,8 +149,8 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
         live=live,
         memory=memory,
         lower_bounds=(
-            *iteration_lower_bounds(simulated, loads),
-            *bounds_beyond_schedule(simulated, iteration),
+            *iteration_lower_bounds(simulated, loads, least),
+            *bounds_beyond_schedule(simulated, iteration, least),
         ),
         critical_path=path,
         slack=measure_slack(timeline),

@@ -1,19 +1,25 @@
 """Lower bounds of an iteration that has more in it than its schedule."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from service.core.estimates.bounds import IterationBound
 from service.core.estimates.iteration import Iteration
+from service.core.estimates.least_times import exchanges_assumed, least_times
 from service.core.estimates.reduction.planned import PlannedPart
 from service.core.estimates.reduction.pricing import Step
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.gradient_reduction import ReductionOverlap
-from service.core.schedules.timeline import Timeline
+from service.core.schedules.program import Program
+from service.core.schedules.stage_times import StageTimes, operation_durations
 from service.core.units import to_seconds
 
 __all__ = ["bounds_beyond_schedule"]
+
+Int64Array = npt.NDArray[np.int64]
 
 _RANK = "a rank runs one operation at a time"
 _STEP = "the optimizer's step of a rank follows its last operation and the reduction of its stages"
@@ -26,16 +32,17 @@ _REDUCTION = (
 
 
 def bounds_beyond_schedule(
-    simulated: SimulatedPlan, iteration: Iteration
+    simulated: SimulatedPlan, iteration: Iteration, least: StageTimes | None = None
 ) -> Iterator[IterationBound]:
     """What a rank has to do at least, with its step, and with the reduction of a stage before that.
 
-    None where the pipeline is never drained.
+    None where the pipeline is never drained. `least` are those of `least_times`, for who has them.
     """
     if not iteration.ranks:
         return
-    timeline = simulated.timeline
-    work = [int(busy) for busy in timeline.busy]
+    program, experts = simulated.timeline.program, exchanges_assumed(simulated)
+    durations = operation_durations(program, least_times(simulated) if least is None else least)
+    work = [int(busy) for busy in np.add.reduceat(durations, program.rank_offsets[:-1])]
     steps = [0] * len(work)
     if iteration.steps is not None:
         steps = [step.bound_picoseconds for step in iteration.steps]
@@ -49,16 +56,19 @@ def bounds_beyond_schedule(
                 f"rank {rank} works {to_seconds(work[rank])!r} s, and its optimizer's step takes "
                 f"at least {to_seconds(steps[rank])!r} s"
             ),
-            assumes=(_RANK, _STEP, _MEMORY),
+            assumes=(_RANK, _STEP, _MEMORY, *experts),
         )
     if iteration.planned.parts:
-        yield _with_reduction(timeline, iteration, steps)
+        found = _with_reduction(program, durations, iteration, steps)
+        yield replace(found, assumes=(*found.assumes, *experts))
 
 
-def _with_reduction(timeline: Timeline, iteration: Iteration, steps: list[int]) -> IterationBound:
+def _with_reduction(
+    program: Program, durations: Int64Array, iteration: Iteration, steps: list[int]
+) -> IterationBound:
     """The greatest over parts of what comes before, in and after their reduction."""
     overlap = iteration.planned.reduction.overlap
-    before = _before(timeline, overlap)
+    before = _before(program, durations, overlap)
     best: tuple[int, PlannedPart, int, int, int] | None = None
     for part in iteration.planned.parts:
         reduction, gather = part.bound(Step.REDUCTION), part.bound(Step.GATHER)
@@ -85,15 +95,16 @@ def _with_reduction(timeline: Timeline, iteration: Iteration, steps: list[int]) 
     )
 
 
-def _before(timeline: Timeline, overlap: ReductionOverlap) -> Mapping[tuple[int, int], int]:
+def _before(
+    program: Program, durations: Int64Array, overlap: ReductionOverlap
+) -> Mapping[tuple[int, int], int]:
     """(stage, rank) -> what the rank has to do at least before the reduction of the stage begins.
 
     All operations that touch the stage; those of all its stages where the reduction waits for the
     rank, and all but the longest where it may begin within the last of them.
     """
-    program, durations = timeline.program, timeline.durations
     if overlap is ReductionOverlap.NONE:
-        busy = [int(one) for one in timeline.busy]
+        busy = np.add.reduceat(durations, program.rank_offsets[:-1]).tolist()
         return {
             (stage, rank): busy[rank]
             for way in program.stage_ranks.tolist()

@@ -11,7 +11,13 @@ from fractions import Fraction
 import numpy as np
 
 from service.core.amounts import Amount, at_class
-from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
+from service.core.estimates.exchange_links import exchange_bundles
+from service.core.estimates.link_times import (
+    LinkNumbers,
+    check_entries,
+    occupied_picoseconds,
+    predicted_rate,
+)
 from service.core.plans.plan import Boundary, ResolvedPlan, TransferOrigin
 from service.core.schedules.bundles import Bundles
 from service.core.schedules.transfers import LinkTransfers
@@ -19,10 +25,7 @@ from service.core.topology.cluster import Link
 from service.core.topology.paths import PhysicalPath
 from service.core.units import PICOSECONDS_PER_SECOND
 
-__all__ = ["MAX_LINK_ENTRIES", "PlanLinks", "link_picoseconds", "plan_links"]
-
-# Links of a bundle, over all kinds of bundles.
-MAX_LINK_ENTRIES = 200_000
+__all__ = ["PlanLinks", "plan_links"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +54,7 @@ class _Way:
 
 
 def plan_links(resolved: ResolvedPlan) -> PlanLinks:
-    """The bundle of each boundary, way and size of microbatches.
+    """The bundle of each boundary, way and size of microbatches, and those of experts' exchanges.
 
     On each link: the bytes of all rank pairs over it / its effective bandwidth (the nominal one
     where none is known), rounded up, so that no sum of them is less than the bytes take; on a
@@ -59,15 +62,13 @@ def plan_links(resolved: ResolvedPlan) -> PlanLinks:
     latency is the greatest of the pairs' paths; a bundle takes alone at least what its slowest pair
     does in latency mode.
 
-    Raises `WorkBudgetExceeded` for more than `MAX_LINK_ENTRIES`.
+    Raises `WorkBudgetExceeded` as `check_entries`.
     """
-    numbers: dict[str, int] = {}
-    links: list[Link] = []
+    numbers = LinkNumbers()
     ways = [
         _way(
             boundary,
             numbers,
-            links,
             gradient=gradient,
             sent=not gradient or boundary.returns,
         )
@@ -75,14 +76,7 @@ def plan_links(resolved: ResolvedPlan) -> PlanLinks:
         for gradient in (False, True)
     ]
     entries = sum(len(way.users) * _classes(way) for way in ways)
-    if entries > MAX_LINK_ENTRIES:
-        detail = (
-            f"the transfers of the plan occupy {entries} links, each boundary, way and size by "
-            f"itself; at most {MAX_LINK_ENTRIES} are simulated: use latency mode or fewer ranks"
-        )
-        raise WorkBudgetExceeded(
-            [Fault(FaultCode.WORK_BUDGET, ("schedule", "transfer_mode"), detail)]
-        )
+    check_entries(entries)
     occupied: list[list[tuple[int, int]]] = []
     latencies: list[int] = []
     kinds: list[Amount] = []
@@ -95,13 +89,13 @@ def plan_links(resolved: ResolvedPlan) -> PlanLinks:
         alike = len(occupied) == first + 1
         kinds.append(first if alike else tuple(range(first, len(occupied))))
     forward, backward = (resolved.sizes.table(kinds[way::2]).astype(np.int32) for way in (0, 1))
-    bundles = Bundles.of(len(links), occupied, latencies)
-    return PlanLinks(tuple(links), LinkTransfers.of(bundles, forward, backward))
-
-
-def link_picoseconds(message_bytes: int, bytes_per_second: float) -> Fraction:
-    """How long a link is occupied, exactly."""
-    return Fraction(message_bytes * PICOSECONDS_PER_SECOND) / Fraction(bytes_per_second)
+    exchanges = exchange_bundles(resolved, numbers, len(occupied), entries)
+    if exchanges is not None:
+        occupied += exchanges.occupied
+        latencies += exchanges.latency
+    bundles = Bundles.of(len(numbers.links), occupied, latencies)
+    own = None if exchanges is None else exchanges.own
+    return PlanLinks(tuple(numbers.links), LinkTransfers.of(bundles, forward, backward, own))
 
 
 def _classes(way: _Way) -> int:
@@ -112,8 +106,7 @@ def _classes(way: _Way) -> int:
 
 def _way(
     boundary: Boundary,
-    numbers: dict[str, int],
-    links: list[Link],
+    numbers: LinkNumbers,
     *,
     gradient: bool,
     sent: bool,
@@ -127,11 +120,7 @@ def _way(
     for path in _paths(boundary, gradient=gradient):
         latency = max(latency, path.latency_seconds)
         for link in path.links:
-            if link.resource not in numbers:
-                numbers[link.resource] = len(links)
-                links.append(link)
-            rate = link.effective_bytes_per_second or link.bandwidth_bytes_per_second
-            key = numbers[link.resource], rate
+            key = numbers(link), predicted_rate(link)
             users[key] = users.get(key, 0) + 1
     return _Way(size, users, latency, picoseconds)
 
@@ -148,11 +137,10 @@ def _bundle(way: _Way, number: int) -> tuple[list[tuple[int, int]], int]:
     size, alone = at_class(way.message_bytes, number), at_class(way.picoseconds, number)
     if not size:
         return [], alone
-    occupied: dict[int, int] = {}
+    parts: dict[int, list[tuple[int, float]]] = {}
     for (link, rate), pairs in way.users.items():
-        above, below = rate.as_integer_ratio()
-        time = -(-size * pairs * PICOSECONDS_PER_SECOND * below // above)
-        occupied[link] = occupied.get(link, 0) + time
+        parts.setdefault(link, []).append((size * pairs, rate))
+    occupied = {link: occupied_picoseconds(of_link) for link, of_link in parts.items()}
     latency = round(Fraction(way.latency_seconds) * PICOSECONDS_PER_SECOND)
     longest = max(occupied.values(), default=0)
     return list(occupied.items()), max(latency, alone - longest)

@@ -10,7 +10,7 @@ from service.core.errors import InvalidInput
 from service.core.estimates.activations import activation_deltas
 from service.core.estimates.links import plan_links
 from service.core.estimates.order_costs import order_costs
-from service.core.estimates.work import check_link_work, link_work
+from service.core.estimates.work import check_link_work, expert_work, link_work
 from service.core.plans.plan import ResolvedPlan, Statement
 from service.core.plans.schedule import has_backward, pair_mode, plan_family, plan_shape
 from service.core.schedules.build import build_program
@@ -25,12 +25,12 @@ from service.core.topology.cluster import Link
 
 __all__ = [
     "SimulatedPlan",
+    "late_work",
     "plan_program",
     "represented",
     "represented_of_order",
     "simulate_plan",
     "simulate_plans",
-    "turns_on_links",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -84,9 +84,12 @@ def simulate_plans(
     return [outcomes[index] for index in range(len(resolved))]
 
 
-def turns_on_links(simulated: SimulatedPlan) -> int:
-    """The work of an estimate that is known only once it is known who uses which link, in units."""
-    return link_work(simulated.timeline.links).total
+def late_work(simulated: SimulatedPlan) -> int:
+    """The work of an estimate that is known only once its documents are read, in units.
+
+    The turns of messages on links, and the runs of its experts.
+    """
+    return link_work(simulated.timeline.links).total + expert_work(simulated.resolved.moe)
 
 
 def _timelines(
@@ -232,8 +235,15 @@ def represented(simulated: SimulatedPlan) -> tuple[Statement, ...]:
             "all boundaries, ways and replicas queue, and delays its consumer"
         ),
     }[simulated.timeline.mode]
+    links = simulated.timeline.links
+    exchanges = (
+        "what experts exchange during an operation, in all layers and groups of its stage, "
+        "occupies links too: it queues there with transfers and exchanges of other stages, and "
+        "makes its operation longer by what it waits"
+    )
     return (
         represented_of_order(simulated.resolved, simulated.timeline.program),
         Statement("devices", "each rank runs one operation at a time"),
         Statement("transfers", transfers),
+        *(() if links is None or not links.own else (Statement("exchanges", exchanges),)),
     )

@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
+from service.core.plans.moe.inputs import uniform_inputs
+from service.core.plans.moe.results import PlanMoe
+from service.core.plans.moe.work import expert_units
 from service.core.plans.placement import MAX_RANKS
 from service.core.plans.plan import Plan, TiedParameters
 from service.core.plans.reduction_work import reduction_paths
@@ -24,6 +27,7 @@ __all__ = [
     "check_batch",
     "check_link_work",
     "check_work",
+    "expert_work",
     "link_work",
     "work_of",
 ]
@@ -74,6 +78,9 @@ _HANDMADE_RUNS = 12
 # differ each size is priced on the path of each pair of ranks.
 _LISTED_OPERATIONS = 20
 _PRICED_OPERATIONS = 100
+
+# So many entries of matrices of experts and pairs of ranks cost as much as simulating an operation.
+_EXPERT_UNITS = 6
 
 # How far below the most microbatches that fit a number is looked for that the schedule allows too:
 # schedules ask for multiples of the ranks or of groups.
@@ -307,6 +314,17 @@ def link_work(links: ProgramLinks | None, *, replays: int = 0) -> Work:
         return Work(0, 0)
     served, every = links.turns(links.served), links.turns(links.bundles)
     return Work(0, 0, turns=((_LINK_RUNS + replays) * served + every) // LINK_VISITS)
+
+
+def expert_work(moe: PlanMoe | None) -> int:
+    """The work of the experts of a plan, as it routes tokens and evenly, in operation-runs.
+
+    Each plan by itself is held against a budget of its own when it is resolved.
+    """
+    if moe is None:
+        return 0
+    several = (moe.inputs,) if moe.inputs.is_uniform else (moe.inputs, uniform_inputs(moe.inputs))
+    return sum(map(expert_units, several)) // _EXPERT_UNITS
 
 
 def _message_sizes(plan: Plan) -> int:

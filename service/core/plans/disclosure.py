@@ -5,6 +5,12 @@ from service.core.models.graph import Model
 from service.core.plans import memory_statements, statements
 from service.core.plans.assumed_activations import recomputes_by_layer
 from service.core.plans.boundaries import PathCounts
+from service.core.plans.exchange_statements import (
+    COLLECTIVES_BESIDE_EXCHANGES,
+    EXCHANGE_CONTENTION,
+    EXCHANGE_QUEUES,
+    exchanges_on_paths,
+)
 from service.core.plans.given import FOR_EVERY_LENGTH
 from service.core.plans.plan import (
     Boundary,
@@ -79,7 +85,7 @@ def assumptions_of(
                 said.append(statements.unfitting_patterns(unfitting))
     said += _schedule_assumptions(plan, mode, sizes, stages, boundaries)
     said += _transfer_assumptions(plan, _once(boundaries), counts)
-    said += _mode_assumptions(mode, _once(boundaries))
+    said += _mode_assumptions(mode, _once(boundaries), exchanges=exchanges_on_paths(plan))
     if idle:
         said.append(statements.idle_devices(idle))
     return tuple(said)
@@ -175,7 +181,9 @@ def _transfer_assumptions(
     return said
 
 
-def _mode_assumptions(mode: TransferMode, boundaries: tuple[Boundary, ...]) -> list[Statement]:
+def _mode_assumptions(
+    mode: TransferMode, boundaries: tuple[Boundary, ...], *, exchanges: bool
+) -> list[Statement]:
     if not boundaries:
         return []
     if mode is TransferMode.BLOCKING:
@@ -183,6 +191,8 @@ def _mode_assumptions(mode: TransferMode, boundaries: tuple[Boundary, ...]) -> l
     if mode is TransferMode.LATENCY:
         return []
     said = [statements.LINK_QUEUES, statements.SLACK_KEEPS_QUEUES]
+    if exchanges:
+        said.insert(1, EXCHANGE_QUEUES)
     apart = sum(boundary.origin is not TransferOrigin.PATH for boundary in boundaries)
     if apart:
         said.append(statements.transfers_without_links(apart))
@@ -232,7 +242,12 @@ def left_out_of(
     if boundaries and mode is not TransferMode.LINK:
         left_out.append(statements.CONTENTION)
     elif boundaries and degrees.world_size > degrees.pipeline:
-        left_out.append(statements.COLLECTIVES_ON_LINKS)
+        exchanges = exchanges_on_paths(plan)
+        left_out.append(
+            COLLECTIVES_BESIDE_EXCHANGES if exchanges else statements.COLLECTIVES_ON_LINKS
+        )
+    if boundaries and mode is not TransferMode.LINK and exchanges_on_paths(plan):
+        left_out.append(EXCHANGE_CONTENTION)
     if plan.topology is None:
         left_out.append(statements.PHYSICAL_PATHS)
     if plan.contract.states_routing and plan.moe is None:

@@ -24,6 +24,7 @@ from service.core.plans.device_loads import device_loads, load_assumptions
 from service.core.plans.devices import expand_devices
 from service.core.plans.disclosure import assumptions_of, left_out_of
 from service.core.plans.documents_assumed import documents_assumed
+from service.core.plans.exchange_statements import exchanges_on_paths
 from service.core.plans.flops import plan_flops
 from service.core.plans.held_weights import given_weights, model_weights
 from service.core.plans.loads import DeviceLoad
@@ -268,13 +269,15 @@ def _devices_of_stages(
 
 
 def _transfer_mode(plan: Plan, boundaries: tuple[Boundary, ...]) -> TransferMode:
-    """As the plan says; else `link` where any transfer is priced on a path, `latency` where none.
+    """As the plan says; else `link` where any transfer is priced on a path, or experts of several
+    stages exchange over some, and `latency` where none.
 
     Without a path there is no link to queue for, so the two would be the same.
     """
     if plan.schedule.transfer_mode is not None:
         return plan.schedule.transfer_mode
     on_paths = any(boundary.origin is TransferOrigin.PATH for boundary in boundaries)
+    on_paths |= len(boundaries) > 0 and exchanges_on_paths(plan)
     return TransferMode.LINK if on_paths else TransferMode.LATENCY
 
 

@@ -1,7 +1,7 @@
 """How values get from rank to rank: what each transfer takes, and who waits meanwhile."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -133,6 +133,34 @@ class Transfers:
         if self.links is None:
             return self
         return Transfers(TransferMode.LATENCY, self.forward, self.backward)
+
+    def without_exchanges(self) -> "Transfers":
+        """What operations exchange themselves occupies no link; in the other modes the same.
+
+        Operations take what they take alone: times are to be those of `lengthened`.
+        """
+        if self.links is None or self.links.own is None:
+            return self
+        return replace(self, links=replace(self.links, own=None))
+
+    def without_transfers(self) -> "Transfers":
+        """Transfers occupy no link and take what they take alone; exchanges stay as they are."""
+        if self.links is None:
+            return self
+        forward, backward = self.links.forward, self.links.backward
+        kinds, number = np.unique(
+            np.concatenate((forward.ravel(), backward.ravel())), return_inverse=True
+        )
+        further = [(-1, -1, time) for time in self.links.bundles.alone[kinds].tolist()]
+        moved = (self.links.bundles.kinds + number.ravel()).astype(np.int32)
+        links = LinkTransfers(
+            self.links.bundles.joined(further),
+            self.links.served.joined(further),
+            moved[: forward.size].reshape(forward.shape),
+            moved[forward.size :].reshape(backward.shape),
+            self.links.own,
+        )
+        return replace(self, links=links)
 
     def with_times(self, edges: Sequence[int], times: Int64Array, *, gradient: bool) -> "Transfers":
         """Those over these edges, one way, take these picoseconds alone.

@@ -4,8 +4,8 @@ All of it assumes that every transfer keeps to its pinned path. The two directio
 link do not compete; links that share a capacity, such as those of a half-duplex link, do.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from service.core.errors import Fault, FaultCode, InvalidInput
 from service.core.topology.cluster import Link
@@ -70,10 +70,23 @@ class LinkLoads:
         """No set of start times moves all bytes within less than this; 0 when no link is used."""
         return 0.0 if self.binding is None else self.binding.lower_bound_seconds
 
+    def plus(self, carried: Sequence[tuple[Link, int]]) -> "LinkLoads":
+        """With further bytes on links, which are no transfers; capacities not used yet follow."""
+        loads = {load.name: load for load in self.loads}
+        for link, size in carried:
+            before = loads.get(link.resource, LinkLoad(link, 0, ()))
+            loads[link.resource] = replace(before, total_bytes=before.total_bytes + size)
+        return _loads(loads.values())
+
     @property
     def shared(self) -> tuple[LinkLoad, ...]:
         """The links that more than one transfer uses."""
         return tuple(load for load in self.loads if len(load.transfers) > 1)
+
+
+def _loads(loads: Iterable[LinkLoad]) -> LinkLoads:
+    found = tuple(loads)
+    return LinkLoads(found, max(found, key=lambda load: load.lower_bound_seconds, default=None))
 
 
 def transfer_lower_bound_seconds(path: PhysicalPath, message_bytes: int) -> float:
@@ -122,8 +135,7 @@ def link_loads(transfers: Sequence[Transfer]) -> LinkLoads:
             total[key] = total.get(key, 0) + transfer.message_bytes
             # A path may take up one capacity twice, in both directions.
             users.setdefault(key, {})[number] = None
-    loads = tuple(LinkLoad(links[key], total[key], tuple(users[key])) for key in links)
-    return LinkLoads(loads, max(loads, key=lambda load: load.lower_bound_seconds, default=None))
+    return _loads(LinkLoad(links[key], total[key], tuple(users[key])) for key in links)
 
 
 def _check(message_bytes: int, path: tuple[str | int, ...]) -> None:

@@ -382,8 +382,8 @@ def test_links_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     stages = [GivenStage(1e-3, 2e-3, boundary_bytes=MEGA), GivenStage(1e-3, 2e-3)]
     resolved = resolve(plan_on(["d0", "d1"], stages, 4), cluster=star(2, 2e9))
     assert len(plan_links(resolved).links) == 4
-    monkeypatch.setattr("service.core.estimates.links.MAX_LINK_ENTRIES", 3)
-    with pytest.raises(WorkBudgetExceeded, match="occupy 4 links") as refused:
+    monkeypatch.setattr("service.core.estimates.link_times.MAX_LINK_ENTRIES", 3)
+    with pytest.raises(WorkBudgetExceeded, match="occupies 4 links") as refused:
         simulate_plan(resolved)
     assert refused.value.faults[0].path == ("schedule", "transfer_mode")
     monkeypatch.undo()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from service.core.moe.exchange import ExchangeCost, LinkLoads
 from service.core.plans.moe.inputs import ExpertLayer, MoeInputs
 
 __all__ = [
+    "ExchangePart",
     "ExpertPass",
     "GroupLoad",
     "LayerRun",
@@ -32,6 +34,13 @@ class Pass(StrEnum):
     BACKWARD = "backward"  # the whole of it
     BACKWARD_WEIGHT = "backward_weight"  # the part of it that gives the gradients of weights
     RECOMPUTE = "recompute"  # a forward again
+
+
+class ExchangePart(StrEnum):
+    """Tokens on their way to their experts, or back; in a backward their gradients."""
+
+    DISPATCH = "dispatch"
+    COMBINE = "combine"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +114,8 @@ class LayerRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MoeLayer:
-    """A layer with experts and its run for each size class.
+    """A layer with experts and its run for each size class, `by_home` on each pipeline rank that
+    has its stage, `runs` those on the one whose groups count.
 
     It `repeats` its forward where its activations are computed again. In picoseconds, `takes` is
     what the group that stands for all takes, `contained` what of it the given or assumed cost of
@@ -117,10 +127,14 @@ class MoeLayer:
     repeats: bool
     takes: Mapping[Pass, Amount]
     contained: Mapping[Pass, Amount]
+    by_home: Mapping[int, tuple[LayerRun, ...]]
 
-    def exchanging(self, size_class: int, way: Pass) -> ExpertPass | None:
-        """The pass whose exchanges an operation makes; None where it makes none."""
-        run = self.runs[size_class]
+    def exchanging(self, size_class: int, way: Pass, home: int | None = None) -> ExpertPass | None:
+        """The pass whose exchanges an operation makes, None where it makes none.
+
+        `home` is the pipeline rank it runs on, None for the one whose groups count.
+        """
+        run = (self.runs if home is None else self.by_home[home])[size_class]
         if way is Pass.BACKWARD_WEIGHT or (way is Pass.RECOMPUTE and not self.repeats):
             return None
         return run.backward if way is Pass.BACKWARD else run.forward
@@ -151,16 +165,28 @@ class PlanMoe:
     stages: tuple[StageExperts, ...]
     group: int
 
-    def loads(self, stage: int, size_class: int, way: Pass) -> LinkLoads | None:
-        """Bytes on each link in one operation, of all exchanges of all groups of the stage.
+    def loads(
+        self, stage: int, size_class: int, way: Pass, home: int | None = None
+    ) -> LinkLoads | None:
+        """Bytes on each link in one operation, of all exchanges of all groups of a pipeline rank.
 
-        None without a topology, and where the operation exchanges nothing.
+        `home` as in `MoeLayer.exchanging`. None without a topology, and where the operation
+        exchanges nothing over links.
         """
-        found: LinkLoads | None = None
-        for number in self.stages[stage].layers:
-            made = self.layers[number].exchanging(size_class, way)
-            for exchange in () if made is None else (made.dispatch, made.combine):
-                if exchange is not None and len(exchange.loads.links):
-                    loads = exchange.loads
-                    found = loads if found is None else found.plus(loads)
-        return found
+        every = [
+            loads
+            for number in self.stages[stage].layers
+            for part in ExchangePart
+            if (loads := self.exchange_loads(number, size_class, way, part, home)) is not None
+        ]
+        return reduce(LinkLoads.plus, every) if every else None
+
+    def exchange_loads(
+        self, layer: int, size_class: int, way: Pass, part: ExchangePart, home: int | None = None
+    ) -> LinkLoads | None:
+        """The same of one exchange of one layer."""
+        made = self.layers[layer].exchanging(size_class, way, home)
+        if made is None:
+            return None
+        exchange = made.dispatch if part is ExchangePart.DISPATCH else made.combine
+        return exchange.loads if exchange is not None and len(exchange.loads.links) else None

@@ -47,23 +47,27 @@ def priced_experts(
     for stage, of in enumerate(inputs.homes):
         taken = [_longest(inputs, run, counts, stage, home) for home in of if len(of) > 1]
         homes.append(of[taken.index(max(taken))] if taken else of[0])
-    runs = [
-        tuple(run(layer, number, homes[layer.stage]) for number in range(sizes.count))
+    everywhere = [
+        {
+            home: tuple(run(layer, number, home) for number in range(sizes.count))
+            for home in inputs.homes[layer.stage]
+        }
         for layer in inputs.layers
     ]
+    runs = [of[homes[one.stage]] for one, of in zip(inputs.layers, everywhere, strict=True)]
     by_group = sum(
         (_whole(of, counts) for of in runs), np.zeros(inputs.groups[0].count, dtype=np.int64)
     )
     group = int(by_group.argmax())
     layers = []
-    for layer, made, again in zip(inputs.layers, runs, repeats, strict=True):
+    for layer, made, by_home, again in zip(inputs.layers, runs, everywhere, repeats, strict=True):
         takes = _by_pass(made, _steps, group, again=again)
         contained: Mapping[Pass, Amount] = dict.fromkeys(Pass, 0)
         if includes is not LayerCostsInclude.NOTHING:
             even = [evenly(layer, number, homes[layer.stage]) for number in range(sizes.count)]
             part = _products if includes is LayerCostsInclude.EXPERTS else _steps
             contained = _by_pass(even, part, group, again=again)
-        layers.append(MoeLayer(layer, made, again, takes, contained))
+        layers.append(MoeLayer(layer, made, again, takes, contained, by_home))
     return PlanMoe(inputs, tuple(layers), _stages(layers, homes), group)
 
 
