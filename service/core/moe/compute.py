@@ -78,12 +78,6 @@ class ComputeTimes:
     backward_picoseconds: Int64Array
     extrapolated: bool
 
-    @property
-    def straggler_loss(self) -> float:
-        """The part of all ranks' forward time that they wait for the slowest: 1 - mean / max."""
-        longest = int(self.forward_picoseconds.max(initial=0))
-        return 1 - float(self.forward_picoseconds.mean()) / longest if longest else 0.0
-
 
 def expert_times(
     experts: Experts, products: Products, slot_rows: Int64Array, slot_rank: Int32Array, ranks: int

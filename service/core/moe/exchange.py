@@ -25,7 +25,6 @@ __all__ = [
     "ExchangeCost",
     "GroupExchange",
     "LinkLoads",
-    "exchange_operations",
     "exchange_paths",
     "price_exchange",
 ]
@@ -33,10 +32,6 @@ __all__ = [
 Float64Array = npt.NDArray[np.float64]
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
-
-# Operations of an exchange however small, and pairs of ranks to an operation.
-_FEWEST_OPERATIONS = 1_000
-_PAIRS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,15 +127,6 @@ class ExchangeCost:
     def picoseconds(self) -> int:
         """All stages, one after the other."""
         return sum(self.transfer_picoseconds) + sum(self.latency_picoseconds)
-
-
-def exchange_operations(sizes: Sequence[int], stages: int = 1) -> int:
-    """What one price of groups of so many ranks costs, in operations of a schedule run once.
-
-    Each pair of ranks is looked at in each stage, about a quarter of an operation (benchmarks/moe);
-    finding the paths first has a budget of its own.
-    """
-    return stages * (_FEWEST_OPERATIONS + sum(size * size for size in sizes) // _PAIRS)
 
 
 def exchange_paths(study: FlowStudy, groups: Sequence[GroupExchange]) -> BlockPaths:

@@ -34,11 +34,6 @@ class LayerParts:
         """Dispatch and combine."""
         return self.dispatch + self.combine
 
-    @property
-    def in_turn(self) -> int:
-        """One part after the other, without any overlap."""
-        return self.pack + self.exchange + self.compute + self.unpack + self.shared
-
 
 def step_picoseconds(parts: LayerParts, overlap: Overlap) -> int:
     """What a layer is expected to take, to the nearest picosecond.

@@ -73,18 +73,6 @@ def test_backward_by_its_ratio() -> None:
     assert found.backward_picoseconds.tolist() == [(750 + 1) * US]
 
 
-def test_straggler_loss() -> None:
-    """1 - mean / max of 400, 200, 300 and 300 us."""
-    products = Products(sustained=RATES)
-    ranks = np.arange(4, dtype=np.int32)
-    rows = np.array([400, 200, 300, 300]) // 3 * 3
-    found = expert_times(EXPERTS, products, rows, ranks, 4)
-    longest = int(found.forward_picoseconds.max())
-    assert found.straggler_loss == pytest.approx(1 - found.forward_picoseconds.mean() / longest)
-    nothing = expert_times(EXPERTS, products, np.zeros(4, dtype=np.int64), ranks, 4)
-    assert nothing.straggler_loss == 0.0
-
-
 @given(st.lists(st.integers(0, 5_000), min_size=1, max_size=12), st.integers(1, 256))
 def test_nothing_is_quicker_than_nominal_rates(rows: list[int], tile: int) -> None:
     slots = np.array(rows)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from service.core.moe.exchange import (
     GroupExchange,
-    exchange_operations,
     exchange_paths,
     price_exchange,
 )
@@ -207,10 +206,6 @@ def test_groups_at_once_share_links() -> None:
     summed = alone.loads.plus(price_exchange(study, [other]).loads)
     assert np.array_equal(summed.links, both.loads.links)
     assert np.array_equal(summed.bytes, both.loads.bytes)
-
-
-def test_work_grows_with_pairs_and_stages() -> None:
-    assert exchange_operations([64, 64], 2) == 2 * (1_000 + 2 * 64 * 64 // 4)
 
 
 def test_bytes_of_copies() -> None:

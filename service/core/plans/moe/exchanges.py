@@ -1,19 +1,27 @@
 """What the expert groups of a stage exchange, as bytes between devices of a topology."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from service.core.errors import Fault, FaultCode, InvalidInput
+from service.core.errors import Fault, FaultCode, InvalidInput, Statement
 from service.core.moe.exchange import GroupExchange, exchange_paths
 from service.core.moe.settings import Payload
 from service.core.plans.moe.flow import StageFlow
 from service.core.plans.moe.inputs import ExpertLayer, MoeInputs
+from service.core.plans.statements import counted
+from service.core.topology.flows.network import Network
 from service.core.topology.flows.study import FlowStudy
 
-__all__ = ["LayerExchanges", "check_paths", "group_vertices", "layer_exchanges"]
+__all__ = [
+    "LayerExchanges",
+    "check_paths",
+    "exchanges_assumed",
+    "group_vertices",
+    "layer_exchanges",
+]
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -81,3 +89,22 @@ def check_paths(
                 "are joined by the topology's fabric, or by links to common switches"
             )
             raise InvalidInput([Fault(FaultCode.UNREACHABLE, ("placement",), detail)])
+
+
+def exchanges_assumed(network: Network, used: Collection[int]) -> Statement:
+    """How exchanges are taken to go, and what stood in for unknown rates and latencies.
+
+    `used` are the numbers of the links that carry any of them.
+    """
+    links = [network.links[number] for number in used]
+    without_effective = sum(link.effective_bytes_per_second is None for link in links)
+    without_latency = sum(link.latency_seconds is None for link in links)
+    return Statement(
+        "expert_exchange_paths",
+        "what ranks exchange keeps to one physical path for each pair, all groups of a stage at "
+        "once and at effective bandwidths; a rank starts one message after the other, so that the "
+        "latencies of its paths add up; of "
+        f"{counted(len(links), 'link that carries', 'links that carry')} any, {without_effective} "
+        f"have an unknown effective bandwidth, whose nominal one stands in, and {without_latency} "
+        "an unknown latency, whose guaranteed floor does",
+    )

@@ -11,7 +11,12 @@ from service.core.moe.compute import Experts, Packing, Products, expert_times
 from service.core.moe.exchange import ExchangeCost, GroupExchange, price_exchange
 from service.core.moe.settings import Dispatcher
 from service.core.moe.step import LayerParts, step_picoseconds
-from service.core.plans.moe.exchanges import check_paths, group_vertices, layer_exchanges
+from service.core.plans.moe.exchanges import (
+    check_paths,
+    exchanges_assumed,
+    group_vertices,
+    layer_exchanges,
+)
 from service.core.plans.moe.flow import GroupFlow, StageFlow, stage_flow
 from service.core.plans.moe.inputs import ExpertLayer, MoeInputs
 from service.core.plans.moe.rates import product_dtype, products_assumed, stage_rates
@@ -56,6 +61,7 @@ class Pricing:
         self._runs: dict[RunKey, LayerRun] = {}
         self._notes: dict[Statement, None] = {}
         self._extrapolated = False
+        self._exchanging: set[int] = set()  # numbers of links
         if self._study is not None:
             check_paths(self._study, inputs, self._vertices)
 
@@ -66,10 +72,13 @@ class Pricing:
 
     @property
     def assumptions(self) -> tuple[Statement, ...]:
-        """What was taken for granted of the products, of all runs so far."""
-        return products_assumed(
+        """What was taken for granted of exchanges and products, of all runs so far."""
+        products = products_assumed(
             self._plan, self._inputs.settings, self._model, extrapolated=self._extrapolated
         )
+        if self._study is None or not self._exchanging:
+            return products
+        return exchanges_assumed(self._study.network, self._exchanging), *products
 
     def run(self, layer: ExpertLayer, size_class: int, home: int) -> LayerRun:
         """One layer in a microbatch of a size class, on the groups of a pipeline rank."""
@@ -100,7 +109,9 @@ class Pricing:
         exchanges = layer_exchanges(self._inputs, layer, flow, self._vertices[home])
 
         def price(groups: tuple[GroupExchange, ...]) -> ExchangeCost:
-            return price_exchange(study, groups, efficiency=settings.exchange_efficiency)
+            cost = price_exchange(study, groups, efficiency=settings.exchange_efficiency)
+            self._exchanging |= set(cost.loads.links.tolist())
+            return cost
 
         there, back = price(exchanges.forward_dispatch), price(exchanges.forward_combine)
         if not has_backward(self._plan):
