@@ -86,6 +86,7 @@ PROFILE = (
         ["tokens", "revoke", "--team", "crew", "0" * 20],
         ["estimate", "mine"],
         ["import", "graph.txt", "--name", "mine", "--microbatch-size", "1"],
+        ["import-routing", "graph.txt", "--name", "mine"],
     ],
     ids=lambda command: " ".join(command[:2]),
 )
@@ -118,6 +119,26 @@ def test_text_that_no_database_holds_is_refused(
     file.write_text(PROFILE)
     options = ("--name", "mine", "--microbatch-size", "1", "--device", "\udcff")
     assert "/device: " in refusal(environment, "import", str(file), *options)
+
+
+def test_files_of_expert_loads_become_a_routing(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    CliRunner().invoke(main, ["migrate"], env=environment)
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text("layer,expert,count\n0,0,3\n0,1,5\n")
+    second.write_text("layer,expert,count\n0,0,8\n")
+    command = ["import-routing", str(first), str(second), "--name", "mine"]
+    assert "/top_k: " in refusal(environment, *command)
+    assert "--name is a lower-case letter" in refusal(environment, *command[:-1], "Mine")
+    looked = CliRunner().invoke(main, [*command, "--top-k", "1", "--dry-run"], env=environment)
+    assert "Nothing stored: routing mine was only read." in looked.stdout
+    done = CliRunner().invoke(main, [*command, "--top-k", "1", "--experts", "2"], env=environment)
+    assert done.exit_code == 0, done.output
+    told = done.stdout.splitlines()
+    assert told[:3] == ["Read first.csv, a csv file:", "  layers: 1", "  steps: 1"]
+    assert any("each is taken to be a step of its own" in line for line in told)
+    assert told[-1] == "Routing mine@1: created."
 
 
 def test_a_folder_that_can_not_be_made_is_told(environment: dict[str, str], tmp_path: Path) -> None:

@@ -1,15 +1,15 @@
-"""The `stagefare` command and what it does with plans and profiles."""
+"""The `stagefare` command and what it does with plans."""
 
 import json
 import socket
 import sys
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from service.cli.imports import import_, import_routing
 from service.cli.running import (
     Commands,
     database_place,
@@ -22,10 +22,8 @@ from service.cli.tokens import tokens
 from service.settings import is_loopback
 
 if TYPE_CHECKING:
-    from service.app.imports import ImportFile
     from service.app.pricing import PlanQuestion, Priced
     from service.app.services import Services
-    from service.formats.profile_reading import Stated
 
 __all__ = ["main"]
 
@@ -47,6 +45,8 @@ def main() -> None:
 
 
 main.add_command(tokens)
+main.add_command(import_)
+main.add_command(import_routing)
 
 
 @main.command()
@@ -108,56 +108,6 @@ def estimate(plan: str, patch: str | None, as_json: bool) -> None:
         body["patch"] = _json(patch, "--patch")
     settings = migrated_settings()
     click.echo(with_services(settings, lambda services: _estimate(services, body, as_json)))
-
-
-@main.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--name", required=True, help="Name of the profile, and of its model.")
-@click.option(
-    "--model-name",
-    help="Another name for the model; or the stored model that a table of costs is for.",
-)
-@click.option(
-    "--microbatch-size",
-    type=click.IntRange(1, 2**31),
-    help="Samples of one profiled batch, where the file does not say it.",
-)
-@click.option(
-    "--backward-ratio",
-    type=click.FloatRange(0, 1000),
-    help="How long a backward takes for its forward, where the file has no backward of its own.",
-)
-@click.option("--device", help="What it was measured on.")
-@click.option("--precision", help="What it was measured in.")
-@click.option("--dry-run", is_flag=True, help="Read and report, but store nothing.")
-def import_(
-    file: Path,
-    name: str,
-    model_name: str | None,
-    microbatch_size: int | None,
-    backward_ratio: float | None,
-    device: str | None,
-    precision: str | None,
-    dry_run: bool,
-) -> None:
-    """Import FILE, a profile that another tool wrote, and its model where it holds one."""
-    from service.app.imports import ImportFile
-    from service.app.references import NAME_RULE, parse_name
-    from service.formats.profile_reading import Stated
-
-    for option, value in (("--name", name), ("--model-name", model_name)):
-        if value is not None and parse_name(value) is None:
-            raise click.ClickException(f"{option} is {NAME_RULE}; got {value!r}")
-    stated = Stated(
-        microbatch_size=microbatch_size,
-        backward_ratio=backward_ratio,
-        device=device,
-        precision=precision,
-    )
-    profile = ImportFile(file.read_bytes(), stated)
-    settings = migrated_settings()
-    use = partial(_import, profile=profile, name=name, model_name=model_name, dry_run=dry_run)
-    click.echo(with_services(settings, use))
 
 
 @main.command()
@@ -263,38 +213,6 @@ def _tables(priced: "Priced", title: str) -> str:
     )
     assumed = (*priced.assumptions, *result.assumptions)
     return estimate_report(result, heading, assumed, left_out)
-
-
-async def _import(
-    services: "Services",
-    *,
-    profile: "ImportFile[Stated]",
-    name: str,
-    model_name: str | None,
-    dry_run: bool,
-) -> str:
-    from service.app.imports import import_profile
-    from service.app.references import singular
-
-    imported = await import_profile(
-        services, profile, profile_name=name, model_name=model_name, dry_run=dry_run
-    )
-    lines = [f"Read a {imported.format} file:"]
-    lines += [f"  {fact.replace('_', ' ')}: {value}" for fact, value in imported.facts.items()]
-    for heading, entries in (
-        ("Assumed", imported.assumptions),
-        ("Left out", [f"line {entry.line}: {entry.detail}" for entry in imported.left_out]),
-    ):
-        if entries:
-            lines += ["", f"{heading}:", *(f"  - {entry}" for entry in entries)]
-    for kind, document in imported.documents.items():
-        noun = singular(kind)
-        if document.stored is None:
-            lines.append(f"Nothing stored: {noun} {document.name} was only read.")
-        else:
-            reference = document.stored.revision.reference
-            lines.append(f"{noun.capitalize()} {reference}: {document.stored.change.value}.")
-    return "\n".join(lines)
 
 
 async def _store_and_price_examples(services: "Services") -> str:

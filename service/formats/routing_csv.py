@@ -17,12 +17,15 @@ from service.formats.documents.fields import MAX_STAGES
 from service.formats.documents.moe import MAX_EXPERTS
 from service.formats.documents.routing import MAX_COUNT, MAX_NUMBER, MAX_RECORDS
 from service.formats.pasted_text import Findings, lines_of, shown
-from service.formats.routing_reading import ReadRecord, RoutingReading, StatedRouting
+from service.formats.routing_reading import (
+    MAX_COUNTED,
+    ReadRecord,
+    RoutingReading,
+    StatedRouting,
+)
 
 __all__ = ["looks_like_routing_csv", "read_routing_csv"]
 
-# Counts of one file: a line of the long shape may ask for an expert far beyond the last one.
-_MAX_ENTRIES = 2**22
 _MAX_WEIGHT = 1e9
 
 _WHOLE = compile_expression(r"[0-9]{1,16}")
@@ -156,6 +159,7 @@ def read_routing_csv(content: bytes, stated: StatedRouting) -> RoutingReading:
         records=records,
         lines_of=lambda asked: [_line_of(lines[place], inside) for place, inside in asked],
         experts=None if shape is None else shape.experts,
+        sparse=shape is not None and shape.name == "long",
         assumptions=tuple(findings.assumptions),
         left_out=findings.left_out(),
     )
@@ -295,7 +299,8 @@ def _count_records(
         if not experts:
             experts = asked
             findings.assume(
-                f"the file asks for experts up to {asked - 1}: there are taken to be {asked}"
+                f"the file asks for experts up to {asked - 1}: of others, which nobody asked for,"
+                " it does not know"
             )
         elif asked > experts:
             detail = f"asks for an expert beyond the {experts} that are stated"
@@ -304,10 +309,10 @@ def _count_records(
         findings.assume(
             "a layer, source and expert without a row was not asked for: its count is 0"
         )
-    if len(by_place) * sources * experts > _MAX_ENTRIES:
+    if len(by_place) * sources * experts > MAX_COUNTED:
         detail = (
             f"{len(by_place)} layers and steps x {sources} sources x {experts} experts make"
-            f" {len(by_place) * sources * experts} counts; at most {_MAX_ENTRIES} are read"
+            f" {len(by_place) * sources * experts} counts; at most {MAX_COUNTED} are read"
         )
         findings.refuse(None, detail)
         return [], []

@@ -16,7 +16,12 @@ from service.formats.documents.routing import (
     RoutingLayerDocument,
     built_routing,
 )
-from service.formats.routing_reading import ReadRecord, RoutingReading, StatedRouting
+from service.formats.routing_reading import (
+    MAX_COUNTED,
+    ReadRecord,
+    RoutingReading,
+    StatedRouting,
+)
 
 __all__ = ["JoinedRouting", "join_routings"]
 
@@ -44,6 +49,7 @@ def join_routings(readings: Sequence[RoutingReading], stated: StatedRouting) -> 
     if faults:
         raise InvalidInput(faults)
     steps = _steps(readings, assumptions)
+    sources = _sources(readings, experts or 1)
     layers: list[RoutingLayerDocument] = []
     places: list[tuple[int, int]] = []
     for file, reading in enumerate(readings):
@@ -51,6 +57,8 @@ def join_routings(readings: Sequence[RoutingReading], stated: StatedRouting) -> 
             record = _without_warm_up(given, stated, assumptions)
             if record is not given:
                 tokens = None  # they were those of the list with the dummies
+            if reading.sparse:
+                record = _filled(record, experts or 0, sources)
             own = steps[file]
             layers.append(_layer(record, (record.step or 0) if own is None else own))
             places.append((file, place))
@@ -193,6 +201,33 @@ def _without_warm_up(
         tokens_by_source=by_source,
         weights=None,
     )
+
+
+def _sources(readings: Sequence[RoutingReading], experts: int) -> int:
+    """How many the widest matrix has. Raises `InvalidInput` where filling all is too much."""
+    matrices = [
+        len(record.rows)
+        for reading in readings
+        for record in reading.records
+        if record.form == "matrix"
+    ]
+    sources = max(matrices, default=1)
+    sparse = sum(len(reading.records) for reading in readings if reading.sparse)
+    if sparse * sources * experts > MAX_COUNTED:
+        detail = (
+            f"{sparse} layers and steps x {sources} sources x {experts} experts make"
+            f" {sparse * sources * experts} counts; at most {MAX_COUNTED} are read"
+        )
+        raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, ("files",), detail)])
+    return sources
+
+
+def _filled(record: ReadRecord, experts: int, sources: int) -> ReadRecord:
+    """The record with a count for each expert, and a row for each source where it has any."""
+    rows = [[*row, *[0] * (experts - len(row))] for row in record.rows]
+    if record.form == "matrix":
+        rows += [[0] * experts for _ in range(sources - len(rows))]
+    return replace(record, rows=rows)
 
 
 def _layer(record: ReadRecord, step: int) -> RoutingLayerDocument:

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 
 from service.core.errors import LeftOut, Path
 
-__all__ = ["ReadRecord", "RoutingReading", "StatedRouting"]
+__all__ = ["MAX_COUNTED", "ReadRecord", "RoutingReading", "StatedRouting"]
+
+# Counts of all sources and experts, layers and steps that tables may stand for which leave out
+# those that are 0.
+MAX_COUNTED = 2**22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +50,9 @@ class ReadRecord:
 class RoutingReading:
     """What one file says; None where it says nothing.
 
-    `loads` is whether it says itself that its counts are no assignments. `lines_of` has the line
-    of each of some places, given as the number of a record and the path within it.
+    `loads` is whether it says itself that its counts are no assignments, `sparse` whether it leaves
+    out who was not asked for, so that there may be more experts and sources. `lines_of` has lines
+    of places, each given as the number of a record and the path within it.
     """
 
     records: Sequence[ReadRecord]
@@ -55,6 +60,7 @@ class RoutingReading:
     experts: int | None = None
     top_k: int | None = None
     loads: bool = False
+    sparse: bool = False
     tokens: int | None = None
     replicated: int | None = None
     model: str | None = None

@@ -71,7 +71,7 @@ def test_a_long_table_is_a_matrix_where_it_names_sources() -> None:
     assert routing.step_numbers == (10, 20)
     assert table(routing) == {(0, 0): [[3, 0, 1], [0, 4, 0]], (0, 1): [[2, 2, 0], [0, 0, 4]]}
     taken = read_one((FIXTURES / "long.csv").read_bytes()).assumptions
-    assert "there are taken to be 3" in taken[0]
+    assert "asks for experts up to 2" in taken[0]
     assert "its count is 0" in taken[1]
     assert routing_of(join("long.csv", top_k=1, experts=5)).experts == 5
 
@@ -199,6 +199,8 @@ def test_each_fault_of_a_file_has_its_line(content: str, line: int, detail: str)
 def test_a_table_that_would_make_too_many_counts_is_refused_at_once() -> None:
     content = "layer,source,expert,count\n0,4095,65535,1\n"
     assert "at most 4194304 are read" in refusal_text(lambda: joined(content, top_k=1))
+    wide, long = "source,expert,count\n4095,999,1\n", "layer,source,expert,count\n1,0,0,1\n"
+    assert refusals(lambda: joined(wide, long, top_k=1)) == [(FaultCode.OUT_OF_RANGE, ("files",))]
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.iterdir()), ids=lambda path: path.name)
@@ -223,3 +225,12 @@ def test_whatever_is_read_of_damaged_files_is_a_document(path: Path) -> None:
         plain = canonical_bytes(made.document)
         assert msgspec.json.decode(plain, type=RoutingDocument) == made.document
     assert read
+
+
+def test_a_long_table_leaves_out_what_another_file_has() -> None:
+    first = "source,step,expert,count\n0,1,0,3\n1,1,2,4\n"
+    second = "source,step,expert,count\n0,2,1,2\n"
+    assert table(routing_of(joined(first, second, top_k=1))) == {
+        (0, 0): [[3, 0, 0], [0, 0, 4]],
+        (0, 1): [[0, 2, 0], [0, 0, 0]],
+    }

@@ -43,9 +43,8 @@ def _bad_numbers(plain: object) -> list[Fault]:
         if isinstance(value, dict):
             waiting.extend(((*path, key), item) for key, item in reversed(value.items()))
         elif isinstance(value, list | tuple):
-            # Most of a large document are integers, of which none is bad.
-            numbered = [(index, item) for index, item in enumerate(value) if type(item) is not int]
-            waiting.extend(((*path, index), item) for index, item in reversed(numbered))
+            looked_at = [(at, item) for at, item in enumerate(value) if not _has_integers(item)]
+            waiting.extend(((*path, index), item) for index, item in reversed(looked_at))
         elif isinstance(value, float):
             if not isfinite(value):
                 detail = f"{value} is no finite number"
@@ -53,3 +52,9 @@ def _bad_numbers(plain: object) -> list[Fault]:
             elif value == 0 and copysign(1, value) < 0:
                 faults.append(Fault(FaultCode.OUT_OF_RANGE, path, "-0.0: write 0"))
     return faults
+
+
+def _has_integers(value: object) -> bool:
+    """Whether it is an integer or a list of integers, which is most of a large document."""
+    kind = type(value)
+    return kind is int or (kind in (list, tuple) and set(map(type, value)) == {int})  # type: ignore[call-overload]
