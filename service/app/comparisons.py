@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from service.app.apart import run_apart, written_size
 from service.app.patching import locate, located
+from service.app.ports import DocumentKind
 from service.app.pricing import (
     Pinned,
     PlanDecoder,
@@ -304,7 +305,13 @@ def _mix(cases: Sequence[ComparedCase]) -> ComparedMix:
 def _contract(priced: Priced) -> dict[ContractField, ContractTerm]:
     prepared = priced.prepared
     precision = None if prepared.profile is None else prepared.profile.precision
-    return contract_terms(priced.resolved, model=prepared.model, precision=precision)
+    digests = {pin.kind: pin.digest for pin in prepared.pinned.pins}
+    return contract_terms(
+        priced.resolved,
+        model=prepared.model,
+        precision=precision,
+        routing_digest=digests.get(DocumentKind.ROUTING),
+    )
 
 
 def _refuse_unlike(

@@ -9,6 +9,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from service.api.schemas.boundary_transfers import BoundaryOut, boundary_transfers_terms
 from service.api.schemas.cadence import CadenceStage, cadence_terms
+from service.api.schemas.expert_differences import (
+    ExpertDifferencesOut,
+    expert_differences_terms,
+)
 from service.api.schemas.iteration import RankTerms, rank_terms
 from service.api.schemas.memory import MemoryRankVerdict, rank_verdict
 from service.api.schemas.ranges import BytesRanges, bytes_ranges, same_bytes
@@ -193,7 +197,7 @@ class LinkDifferenceOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
     ] = UNSET
 
 
-class Differences(msgspec.Struct, kw_only=True, frozen=True):
+class Differences(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Everything that differs, and nothing that does not."""
 
     stages: Annotated[list[StageDifferenceOut], Meta(description="Stages that differ.")]
@@ -225,6 +229,10 @@ class Differences(msgspec.Struct, kw_only=True, frozen=True):
             "the memory of a plan is not known: `feasible` and `not_represented` say so."
         ),
     ]
+    experts: Annotated[
+        ExpertDifferencesOut | UnsetType,
+        Meta(description="Present where what plans say of their experts (moe), or they, differ."),
+    ] = UNSET
 
 
 def differences_terms(comparison: Comparison) -> Differences:
@@ -252,6 +260,7 @@ def differences_terms(comparison: Comparison) -> Differences:
             for one in comparison.updates
         ],
         memory=[_memory(one) for one in comparison.memory],
+        experts=expert_differences_terms(comparison.experts),
     )
 
 

@@ -27,6 +27,7 @@ from service.core.estimates.estimate import (
     plan_live_activations,
     told_memory,
 )
+from service.core.estimates.expert_differences import ExpertDifferences, expert_differences
 from service.core.estimates.iteration import (
     Iteration,
     plan_iteration,
@@ -109,6 +110,7 @@ class Comparison:
     lifetimes: tuple[LifetimeDifference, ...]
     updates: tuple[UpdateDifference, ...]
     memory: tuple[MemoryDifference, ...]
+    experts: ExpertDifferences
     not_represented: tuple[Statement, ...]
 
 
@@ -157,6 +159,7 @@ def compare_terms(before: ComparedTerms, after: ComparedTerms) -> Comparison:
         lifetime_differences(before.live, after.live),
         update_differences(before.iteration_parts, after.iteration_parts),
         memory_differences(before.memory, after.memory),
+        expert_differences(one, other),
         (_MOVING, *(() if attribution else (_no_attribution(before, after),))),
     )
 

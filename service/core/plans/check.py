@@ -82,7 +82,7 @@ def check_form(plan: Plan) -> list[Fault]:
             "link mode needs links: name the topology they are in, or use latency or blocking mode"
         )
         faults.append(Fault(FaultCode.MISSING_FIELD, ("schedule", "transfer_mode"), detail))
-    return [*faults, *check_contract(plan.contract, plan_family(plan), plan_shape(plan))]
+    return [*faults, *check_contract(plan.contract, plan_family(plan), plan_shape(plan), plan.moe)]
 
 
 def _check_costs(plan: Plan) -> list[Fault]:

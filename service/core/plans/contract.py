@@ -1,14 +1,16 @@
 """What a plan states of the training beyond its cost: what makes two plans do the same work.
 
-None of it changes a number. Two plans whose contracts differ train differently, so their times are
-not alike (`service.core.plans.likeness`).
+None of it changes a number. Where the plan says how its experts run (`moe`), what a contract states
+of them has to agree with that. Two plans whose contracts differ train differently, so their times
+are not alike (`service.core.plans.likeness`).
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 from service.core.errors import Fault, FaultCode, Path
-from service.core.moe.overflow import OverflowPolicy
+from service.core.moe.overflow import Capacity, OverflowPolicy
+from service.core.moe.settings import MoeSettings
 from service.core.schedules.catalogue import ScheduleFamily
 from service.core.schedules.shape import Backward, Shape
 from service.core.schedules.weight_versions import Update
@@ -80,26 +82,44 @@ def weight_update_of(family: ScheduleFamily, shape: Shape) -> WeightUpdate:
     }[family.update]
 
 
-def check_contract(contract: Contract, family: ScheduleFamily, shape: Shape) -> list[Fault]:
-    """What a contract states against the schedule, and against itself."""
-
-    def fault(code: FaultCode, field: str, detail: str) -> Fault:
-        path: Path = ("contract", field)
-        return Fault(code, path, detail)
-
-    faults = []
+def check_contract(
+    contract: Contract, family: ScheduleFamily, shape: Shape, moe: MoeSettings | None = None
+) -> list[Fault]:
+    """What a contract states against the schedule, against itself, and against `moe`."""
+    faults = [] if moe is None else _against_moe(contract, moe.capacity)
     update, stated = weight_update_of(family, shape), contract.weight_update
     if stated not in (None, update):
         detail = (
             f"weights change {update.value} under {family.name}; state that or leave this out, or "
             "use another schedule"
         )
-        faults.append(fault(FaultCode.INCONSISTENT, "weight_update", detail))
+        faults.append(_fault(FaultCode.INCONSISTENT, "weight_update", detail))
     if contract.overflow in _DROPLESS:
         if contract.capacity_factor is not None:
             detail = f"{contract.overflow.value} has no capacity: leave one of the two out"
-            faults.append(fault(FaultCode.EXCLUSIVE_FIELDS, "capacity_factor", detail))
+            faults.append(_fault(FaultCode.EXCLUSIVE_FIELDS, "capacity_factor", detail))
         if contract.dropped_token_fraction:
             detail = f"{contract.overflow.value} drops no token: give 0 or leave this out"
-            faults.append(fault(FaultCode.INCONSISTENT, "dropped_token_fraction", detail))
+            faults.append(_fault(FaultCode.INCONSISTENT, "dropped_token_fraction", detail))
     return faults
+
+
+def _against_moe(contract: Contract, capacity: Capacity) -> list[Fault]:
+    faults = []
+    if contract.overflow not in (None, capacity.overflow):
+        detail = f"moe.overflow is {capacity.overflow.value}: state that, or leave this out"
+        faults.append(_fault(FaultCode.INCONSISTENT, "overflow", detail))
+    if contract.capacity_factor not in (None, capacity.factor):
+        has = (
+            f"{capacity.overflow.value} in moe has no capacity"
+            if capacity.factor is None
+            else f"moe.capacity_factor is {capacity.factor}"
+        )
+        detail = f"{has}: state the same, or leave this out"
+        faults.append(_fault(FaultCode.INCONSISTENT, "capacity_factor", detail))
+    return faults
+
+
+def _fault(code: FaultCode, field: str, detail: str) -> Fault:
+    path: Path = ("contract", field)
+    return Fault(code, path, detail)

@@ -1,7 +1,8 @@
 """Whether plans do the same work: their contracts, field by field.
 
 What follows from a plan is derived here and never asked for: the batch and how it is made, the
-lengths of its sequences, the model, the precision, when weights change. The rest is what the plan
+lengths of its sequences, the model, the precision, when weights change, and from `moe` how tokens
+are routed and what is dropped of them. The rest is what the plan
 states (`service.core.plans.contract`). A field that one plan says and another does not may differ
 for all anybody knows, so it counts as unlike; one that no plan says is told as unknown.
 """
@@ -15,6 +16,8 @@ from service.core.errors import Path
 from service.core.models.dtypes import DType
 from service.core.models.graph import Model
 from service.core.plans.contract import weight_update_of
+from service.core.plans.moe.contract import dropped_fraction, router_policy
+from service.core.plans.moe.inputs import MoeInputs
 from service.core.plans.plan import ResolvedPlan
 from service.core.plans.schedule import plan_family, plan_shape
 from service.core.plans.statements import counted
@@ -32,6 +35,8 @@ __all__ = [
 
 # Different sequence lengths that are written out; the rest is counted.
 _MOST_LENGTHS = 5
+# Two fractions of dropped tokens that are written alike are alike.
+_DROPPED_DIGITS = 4
 
 
 class ContractField(StrEnum):
@@ -48,8 +53,11 @@ class ContractField(StrEnum):
     WEIGHT_UPDATE = "weight_update"
     LOSS_SCALING = "loss_scaling"
     ROUTER_POLICY = "router_policy"
+    ROUTING = "routing"
     OVERFLOW = "overflow"
     CAPACITY_FACTOR = "capacity_factor"
+    CAPACITY_SCOPE = "capacity_scope"
+    DROP_ORDER = "drop_order"
     DROPPED_FRACTION = "dropped_token_fraction"
     RANDOM_STATE = "random_state"
 
@@ -107,12 +115,17 @@ def agree(one: ContractTerm | None, other: ContractTerm | None) -> bool:
 
 
 def contract_terms(
-    resolved: ResolvedPlan, *, model: Model | None = None, precision: str | None = None
+    resolved: ResolvedPlan,
+    *,
+    model: Model | None = None,
+    precision: str | None = None,
+    routing_digest: str | None = None,
 ) -> dict[ContractField, ContractTerm]:
     """The terms of a plan's contract that are known.
 
-    `model` and `precision` are those of the model and the profile that the plan names, if it does.
-    Models are the same when their layers and tensors are, whatever they are called.
+    `model`, `precision` and `routing_digest` are those of the model, the profile and the routing
+    that the plan names, if it does. Models are the same when their layers and tensors are, whatever
+    they are called.
     """
     found = {
         term.field: term
@@ -120,6 +133,7 @@ def contract_terms(
             *_derived(resolved, model, precision),
             *_trained(resolved.plan.training, model),
             *_stated(resolved),
+            *_of_experts(resolved, routing_digest),
         )
     }
     return {field: found[field] for field in ContractField if field in found}
@@ -209,6 +223,52 @@ def _stated(resolved: ResolvedPlan) -> Iterator[ContractTerm]:
         if value is not None:
             path = ("contract", field.value)
             yield ContractTerm(field, value, str(value), ContractTermOrigin.STATED, path)
+
+
+def _of_experts(resolved: ResolvedPlan, digest: str | None) -> Iterator[ContractTerm]:
+    """What `moe` says of the training; a contract that states it too agrees with it."""
+    moe = resolved.moe
+    if moe is None:
+        return
+
+    def derived(field: ContractField, key: Hashable, text: str, *path: str) -> ContractTerm:
+        return ContractTerm(field, key, text, ContractTermOrigin.DERIVED, ("moe", *path))
+
+    capacity = moe.inputs.settings.capacity
+    if resolved.plan.contract.router_policy is None:
+        policy = router_policy(moe)
+        yield derived(ContractField.ROUTER_POLICY, policy, policy)
+    yield _routing(moe.inputs, digest)
+    yield derived(ContractField.OVERFLOW, capacity.overflow, capacity.overflow.value, "overflow")
+    if capacity.factor is not None and capacity.scope is not None:
+        scope, order, text = capacity.scope, capacity.order, str(capacity.factor)
+        key: Hashable = capacity.factor
+        if (capacity.minimum, capacity.alignment) != (0, 1):
+            key = capacity.factor, capacity.minimum, capacity.alignment
+            text += f", at least {capacity.minimum}, in multiples of {capacity.alignment}"
+        yield derived(ContractField.CAPACITY_FACTOR, key, text, "capacity_factor")
+        yield derived(ContractField.CAPACITY_SCOPE, scope, scope.value, "capacity_scope")
+        yield derived(ContractField.DROP_ORDER, order, order.value, "drop_order")
+    dropped = round(dropped_fraction(moe, resolved.sizes), _DROPPED_DIGITS)
+    yield derived(ContractField.DROPPED_FRACTION, dropped, str(dropped))
+
+
+def _routing(inputs: MoeInputs, digest: str | None) -> ContractTerm:
+    """Of whom tokens ask. Plans under other routings do other work, whatever it is called."""
+    settings, routing = inputs.settings, inputs.routing
+    key: Hashable = "uniform"
+    text = "evenly"
+    path: Path = ("moe",)
+    if inputs.is_uniform:
+        pass
+    elif routing is not None:
+        key = digest or settings.routing, settings.routing_layers
+        level = routing.level.value
+        text, path = f"{settings.routing}: {level}", ("moe", "routing")
+    elif settings.skew is not None:
+        key, path = settings.skew, ("moe", "skew")
+        text = f"skew {settings.skew.kind.value}"
+    return ContractTerm(ContractField.ROUTING, key, text, ContractTermOrigin.DERIVED, path)
 
 
 def _sequence_lengths(resolved: ResolvedPlan) -> tuple[tuple[int, int], ...] | None:

@@ -29,6 +29,7 @@ from service.core.plans.flops import plan_flops
 from service.core.plans.held_weights import given_weights, model_weights
 from service.core.plans.loads import DeviceLoad
 from service.core.plans.measured import PricedLayers, layer_costs, measured_stages
+from service.core.plans.moe.contract import contract_faults
 from service.core.plans.moe.kept import with_received_rows
 from service.core.plans.moe.resolve import (
     ResolvedExperts,
@@ -183,6 +184,8 @@ def resolve(
                     resolve_experts, plan, model, asked, stages, policies, sizes, of_stages, cluster
                 )
                 stages = stages if experts is None else experts.stages
+            if experts is not None:
+                collector.faults += contract_faults(plan.contract, experts.moe, sizes)
             if experts is not None and layers is not None and stage_of_layer is not None and model:
                 stages, assumed = with_received_rows(
                     plan, model, layers, batch, stage_of_layer, stages, experts.moe, sizes
