@@ -6,7 +6,6 @@ function of what was read. A large plan is never handled on the event loop.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from service.app.apart import run_apart, written_size
 from service.app.document_kinds import references_of
+from service.app.meanings import model_of, profile_of, routing_of
 from service.app.patching import apply_patch, locate, located
 from service.app.ports import DocumentKind, Revision
 from service.app.references import find_all, resolve
@@ -26,6 +26,7 @@ from service.core.estimates.simulation import (
     represented_of_order,
     simulate_plans,
 )
+from service.core.estimates.uniform_routing import evenly_routed, is_uneven
 from service.core.estimates.version import MODEL_VERSION
 from service.core.estimates.work import check_work
 from service.core.models.graph import Model
@@ -35,10 +36,7 @@ from service.core.plans.resolve import resolve as resolve_plan
 from service.core.profiles.profile import Profile
 from service.core.schedules.program import Program
 from service.core.topology.expand import Expansion
-from service.formats.documents import model as models
 from service.formats.documents import plan as plans
-from service.formats.documents import profile as profiles
-from service.formats.documents import routing as routings
 from service.formats.documents.plan import PlanDocument
 
 __all__ = [
@@ -152,16 +150,21 @@ class Answerable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Priced(Answerable):
-    """A simulated plan."""
+    """A simulated plan.
+
+    `uniform` is the same with tokens that choose their experts evenly, None where they do anyway.
+    """
 
     simulated: SimulatedPlan
+    uniform: SimulatedPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ordered(Answerable):
-    """A plan and the order of its ranks; nothing is simulated."""
+    """A plan and the order of its ranks; nothing is simulated. `uniform` is as of `Priced`."""
 
     program: Program
+    uniform: ResolvedPlan | None = None
 
 
 async def prepare(
@@ -276,26 +279,10 @@ async def understand(services: Services, pinned: Pinned) -> Prepared:
         pinned=pinned,
         plan=await run_apart(written_size(document), plans.to_core, document),
         topology=None if topology is None else await services.clusters.get(topology),
-        model=None if model is None else await run(_model, model.content),
-        profile=None if profile is None else await run(_profile, profile.content),
-        routing=None if routing is None else await run(_routing, routing.content),
+        model=None if model is None else await run(model_of, model.content),
+        profile=None if profile is None else await run(profile_of, profile.content),
+        routing=None if routing is None else await run(routing_of, routing.content),
     )
-
-
-# A revision never changes, so what its content means is kept.
-@lru_cache(maxsize=16)
-def _model(content: bytes) -> Model:
-    return models.to_core(msgspec.json.decode(content, type=models.ModelDocument))
-
-
-@lru_cache(maxsize=16)
-def _profile(content: bytes) -> Profile:
-    return profiles.to_core(msgspec.json.decode(content, type=profiles.ProfileDocument))
-
-
-@lru_cache(maxsize=16)
-def _routing(content: bytes) -> Routing:
-    return routings.to_core(msgspec.json.decode(content, type=routings.RoutingDocument))
 
 
 def price(prepared: Prepared) -> Priced:
@@ -313,26 +300,35 @@ def price_many(prepared: Sequence[Prepared]) -> list[Priced | InvalidInput]:
     """
     outcomes: dict[int, Priced | InvalidInput] = {}
     resolved: dict[int, ResolvedPlan] = {}
+    evenly: dict[int, ResolvedPlan] = {}
     for index, one in enumerate(prepared):
         try:
-            resolved[index] = resolve_prepared(one)
+            found = resolve_prepared(one)
+            even = _evenly(one, found)
         except InvalidInput as error:
             outcomes[index] = error
-    runs = simulate_plans(
-        list(resolved.values()), replays=max((one.replays for one in prepared), default=0)
-    )
-    for index, run in zip(resolved, runs, strict=True):
-        outcomes[index] = (
-            run
-            if isinstance(run, InvalidInput)
-            else Priced(
+            continue
+        resolved[index] = found
+        if even is not None:
+            evenly[index] = even
+    replays = max((one.replays for one in prepared), default=0)
+    runs = simulate_plans([*resolved.values(), *evenly.values()], replays=replays)
+    uniform = dict(zip(evenly, runs[len(resolved) :], strict=True))
+    for index, run in zip(resolved, runs, strict=False):
+        even_run = uniform.get(index)
+        if isinstance(run, InvalidInput):
+            outcomes[index] = run
+        elif isinstance(even_run, InvalidInput):
+            outcomes[index] = even_run
+        else:
+            outcomes[index] = Priced(
                 prepared[index],
                 run.resolved,
                 represented(run),
                 run.resolved.not_represented,
                 run,
+                even_run,
             )
-        )
     return [
         located(outcome, one.pinned.question.plan, one.pinned.question.patch, one.plan)
         if isinstance(outcome, InvalidInput)
@@ -346,9 +342,9 @@ def put_in_order(prepared: Prepared) -> Ordered:
     question = prepared.pinned.question
     with locate(question.plan, question.patch, prepared.plan):
         resolved = resolve_prepared(prepared)
-        program = plan_program(resolved)
+        program, uniform = plan_program(resolved), _evenly(prepared, resolved)
     included = (represented_of_order(resolved, program),)
-    return Ordered(prepared, resolved, included, resolved.not_represented, program)
+    return Ordered(prepared, resolved, included, resolved.not_represented, program, uniform)
 
 
 def resolve_prepared(prepared: Prepared) -> ResolvedPlan:
@@ -360,6 +356,13 @@ def resolve_prepared(prepared: Prepared) -> ResolvedPlan:
         profile=prepared.profile,
         routing=prepared.routing,
     )
+
+
+def _evenly(prepared: Prepared, resolved: ResolvedPlan) -> ResolvedPlan | None:
+    """The plan with tokens that choose evenly; None where they do anyway."""
+    if not is_uneven(resolved):
+        return None
+    return resolve_prepared(replace(prepared, plan=evenly_routed(prepared.plan), routing=None))
 
 
 async def calculate(
