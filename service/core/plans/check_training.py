@@ -8,7 +8,7 @@ from service.core.plans.plan import Degrees, Plan
 from service.core.plans.schedule import stage_count
 from service.core.plans.training import Training
 
-__all__ = ["check_training"]
+__all__ = ["check_expert_degrees", "check_training"]
 
 # Optimizers that keep eight bits a number do so in integers with a scale.
 _STATE = tuple(d for d in DType if d.is_floating or d in (DType.INT8, DType.UINT8))
@@ -16,7 +16,7 @@ _STATE = tuple(d for d in DType if d.is_floating or d in (DType.INT8, DType.UINT
 
 def check_training(plan: Plan) -> list[Fault]:
     """Every fault of these, whatever documents the plan refers to."""
-    faults = _check_experts(plan.degrees)
+    faults = check_expert_degrees(plan.degrees)
     if plan.training is not None:
         faults += _check_types(plan.training)
         faults += _check_times(plan, plan.training)
@@ -44,7 +44,7 @@ def check_training(plan: Plan) -> list[Fault]:
     return faults
 
 
-def _check_experts(degrees: Degrees) -> list[Fault]:
+def check_expert_degrees(degrees: Degrees) -> list[Fault]:
     """Experts lie inside the ranks of a stage: expert x expert_tensor divides them."""
     ranks = degrees.tensor * degrees.context * degrees.data
     both = degrees.expert * degrees.expert_tensor

@@ -19,6 +19,7 @@ from service.core.plans.assumed_activations import (
 from service.core.plans.boundaries import price
 from service.core.plans.check import check_form
 from service.core.plans.check_moe import check_moe
+from service.core.plans.check_training import check_expert_degrees
 from service.core.plans.costs import given_stages
 from service.core.plans.device_loads import device_loads, load_assumptions
 from service.core.plans.devices import expand_devices
@@ -173,7 +174,8 @@ def resolve(
                 )
 
     if stages is not None and batch is not None and ranks is not None and placement is not None:
-        if plan.moe is not None and homes is not None and not check_moe(plan):
+        faulty = check_moe(plan) or check_expert_degrees(plan.degrees)
+        if plan.moe is not None and homes is not None and not faulty:
             where = ranks, placement, homes, cluster
             asked = attempt(
                 expert_inputs, plan, model, stage_of_layer, routing, batch, sizes, *where

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from service.core.errors import FaultCode, InvalidInput
 from service.core.plans.moe.results import Pass
 from service.core.plans.plan import ResolvedPlan
 from tests.core.plans.moe.expert_worlds import STAGE, document, hot, resolved, seen
@@ -228,3 +229,12 @@ def test_a_stage_without_experts_is_as_it_was() -> None:
     del asked["moe"]
     before = resolved(asked)
     assert dataclasses.replace(plan.stages[1]) == before.stages[1]
+
+
+def test_experts_that_do_not_divide_the_ranks_of_a_stage_are_a_fault_of_degrees() -> None:
+    asked = document([1, 2])
+    asked["parallelism"] = asked["parallelism"] | {"expert": 3}
+    with pytest.raises(InvalidInput) as caught:
+        resolved(asked)
+    told = [(fault.code, fault.path) for fault in caught.value.faults]
+    assert told == [(FaultCode.INDIVISIBLE, ("parallelism", "expert"))]
