@@ -96,8 +96,8 @@ class ExpertCompute:
 
     By a measured `curve` over the rows of an expert, or from the device's rates where it is empty:
     then `compute_efficiency` and `memory_efficiency` are those of assumed costs. An expert's rows
-    are rounded up to `tile_rows`, `launch_seconds` come once for each group of products.
-    `backward_ratio` is a backward's time over a forward's.
+    are rounded up to `tile_rows`, `launch_seconds` come once for each group of products, and for
+    each packing. `backward_ratio` is a backward's time over a forward's.
     """
 
     curve: tuple[RowsSeconds, ...] = ()

@@ -113,7 +113,11 @@ class ExpertComputeDocument(Struct, forbid_unknown_fields=True, kw_only=True, fr
     ) = UNSET
     launch_seconds: (
         Annotated[
-            Seconds, Meta(description="Of the products of one layer on a rank; 0 when absent")
+            Seconds,
+            Meta(
+                description="Of starting the products of one layer on a rank, and as much of each "
+                "packing before and behind them; 0 when absent"
+            ),
         ]
         | UnsetType
     ) = UNSET

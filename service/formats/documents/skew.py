@@ -40,7 +40,8 @@ class SkewDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True
             Meta(
                 ge=0,
                 le=1,
-                description="Part of the tokens that ask for each hot expert",
+                description="Part of the tokens that ask for the hot expert; of hot_rank part of "
+                "the most that its experts could be asked for together",
                 examples=[0.5],
             ),
         ]

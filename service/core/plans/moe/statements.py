@@ -7,6 +7,7 @@ from service.core.moe.assignments import RoutingLevel
 from service.core.moe.overflow import DropOrder, OverflowPolicy
 from service.core.moe.placement import shared_ranks
 from service.core.moe.settings import LayerCostsInclude
+from service.core.moe.skews import SkewKind
 from service.core.plans.moe.inputs import MoeInputs
 from service.core.plans.moe.results import PlanMoe
 from service.core.plans.statements import counted
@@ -19,6 +20,9 @@ _LEVELS = {
     RoutingLevel.COUNTS: "how often each expert is asked for, so that all sources ask alike",
     RoutingLevel.SKEW: "a named distribution: nothing was measured",
 }
+
+# Skews that are hot or empty where experts stand, not in experts themselves.
+_OF_RANKS = (SkewKind.HOT_RANK.value, SkewKind.EMPTY_RANK.value)
 
 _SLOWEST = Statement(
     "slowest_expert_rank",
@@ -43,6 +47,10 @@ _DROPPED_BY_WEIGHT = Statement(
     "drop_order",
     "which tokens have the least weight: counts, and so rows and bytes, are the same; copies that "
     "tokens beyond a capacity would share are counted as expected",
+)
+_REPEATED = Statement(
+    "expert_recompute",
+    "layers with experts that are computed again repeat their dispatch, products and combine",
 )
 _REROUTED = Statement(
     "rerouted_tokens",
@@ -79,6 +87,8 @@ def experts_assumed(
         said.append(_DROPPED_BY_WEIGHT)
     if capacity.overflow is OverflowPolicy.REROUTE:
         said.append(_REROUTED)
+    if any(layer.repeats for layer in moe.layers):
+        said.append(_REPEATED)
     loads = [load for layer in moe.layers for run in layer.runs for load in run.groups]
     if not all(load.counted for load in loads):
         detail = (
@@ -114,6 +124,8 @@ def _routing(inputs: MoeInputs) -> Statement:
     else:
         kind = "" if settings.skew is None else settings.skew.kind.value
         detail = f"tokens go where the skew {kind} says, {_LEVELS[RoutingLevel.SKEW]}"
+        if settings.experts_by_rank is not None and kind in _OF_RANKS:
+            detail += "; the experts it means are those that would stand on the rank in order"
     return Statement("routing", detail)
 
 
