@@ -143,7 +143,7 @@ def cadence_link_bound(
 def plan_link_loads(simulated: SimulatedPlan) -> LinkLoads:
     """What each link carries over the iteration, but for transfers whose time the plan states.
 
-    With all that experts exchange.
+    With all that experts exchange, the fewest bytes of it where copies are only expected.
     """
     sizes, directions = simulated.resolved.sizes, simulated.timeline.program.directions
     loads = link_loads(

@@ -71,7 +71,7 @@ def exchange_bundles(
 
 
 def exchanged_bytes(resolved: ResolvedPlan, program: Program) -> list[tuple[Link, int]]:
-    """What experts put on each capacity over the iteration, by the first link of each."""
+    """What experts put on each capacity over the iteration at least, by the first link of each."""
     moe, sizes = resolved.moe, resolved.sizes
     if moe is None or resolved.cluster is None:
         return []
@@ -85,7 +85,7 @@ def exchanged_bytes(resolved: ResolvedPlan, program: Program) -> list[tuple[Link
             if of_class:
                 counts = np.bincount(of_class, minlength=sizes.count).tolist()
             for (number, count), way in product(enumerate(counts), passes):
-                loads = moe.loads(stage.stage, number, way, home) if count else None
+                loads = moe.least_loads(stage.stage, number, way, home) if count else None
                 if loads is not None:
                     carried[loads.links] += loads.bytes * count
     resources, total = LinkLoads.of(carried).resources(network)

@@ -28,7 +28,7 @@ Int64Array = npt.NDArray[np.int64]
 def least_times(simulated: SimulatedPlan) -> StageTimes:
     """The times of the plan's timeline, less what predictions of exchanges are above their bounds.
 
-    Bytes are those that are predicted. The same times where a plan has no experts.
+    Of copies that are only expected the fewest count. The same times where a plan has no experts.
     """
     resolved, times = simulated.resolved, simulated.timeline.times
     if resolved.moe is None:
@@ -51,8 +51,8 @@ def exchanges_assumed(simulated: SimulatedPlan) -> tuple[str, ...]:
     if resolved.moe is None or resolved.cluster is None:
         return ()
     said = (
-        "what experts exchange keeps to its pinned paths at nominal rates, and has the bytes that "
-        "are predicted of it"
+        "what experts exchange keeps to its pinned paths at nominal rates, and has the fewest "
+        "bytes that are known of its routing"
     )
     return (said,)
 
@@ -107,7 +107,7 @@ class _Surplus:
             costs = [one for one in (made.dispatch, made.combine) if one is not None]
             longest = 0
             if self._network is not None and len(costs) == 2:
-                loads = costs[0].loads.plus(costs[1].loads)
+                loads = costs[0].least.plus(costs[1].least)
                 resources, sizes = loads.resources(self._network)
                 seconds = sizes / self._network.capacity[resources]
                 longest = int(seconds.max(initial=0.0) * PICOSECONDS_PER_SECOND)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.core.memory.terms import ExpertRank
+from service.core.moe.settings import Dispatcher
 from service.core.plans.held_weights import most_experts
 from service.core.plans.moe.received import busiest_ranks, share_of_each
 from service.core.plans.moe.results import GroupLoad, MoeLayer, PlanMoe
@@ -83,11 +84,18 @@ def dispatch_buffers(resolved: ResolvedPlan, stages: Sequence[int]) -> DispatchB
 def _buffers(
     moe: PlanMoe, one: MoeLayer, groups: Sequence[GroupLoad], *, backward: bool
 ) -> Int64Array:
-    """(ranks of all groups,) bytes; a combine has the copies of its dispatch the other way."""
+    """(ranks of all groups,) bytes; a combine has the copies of its dispatch the other way.
+
+    Who gathers sends the same tokens to all, from one buffer.
+    """
     payloads = moe.inputs.settings.payloads
     used = [payloads.forward_dispatch, payloads.forward_combine]
     if backward:
         used += [payloads.backward_dispatch, payloads.backward_combine]
     size = max(payload.bytes_of(one.layer.hidden_size) for payload in used)
-    copies = [load.sent + load.received + 2 * load.staying for load in groups]
+    gathers = moe.inputs.settings.dispatcher is Dispatcher.ALL_GATHER
+    copies = [
+        (load.tokens if gathers else load.sent + load.staying) + load.received + load.staying
+        for load in groups
+    ]
     return np.concatenate(copies) * size

@@ -115,13 +115,20 @@ class ExchangeCost:
 
     `transfer_picoseconds` and `latency_picoseconds` are of each stage. `binding` is for each stage
     the capacity (its number) that is taken up longest, None where nothing moves over links.
-    `loads` are the bytes on each link over all stages.
+    `loads` are the bytes on each link over all stages. Where these are only expected, `fewest` are
+    those that there are at least; None where they are counted.
     """
 
     transfer_picoseconds: tuple[int, ...]
     latency_picoseconds: tuple[int, ...]
     binding: tuple[int | None, ...]
     loads: LinkLoads
+    fewest: LinkLoads | None = None
+
+    @property
+    def least(self) -> LinkLoads:
+        """What bounds are taken of."""
+        return self.loads if self.fewest is None else self.fewest
 
     @property
     def picoseconds(self) -> int:
@@ -160,7 +167,13 @@ def price_exchange(
         transfers.append(0 if fullest is None else to_picoseconds(busy[fullest] / efficiency))
         waits = found.sending_picoseconds, found.getting_picoseconds
         latencies.append(max(int(one.max(initial=0)) for one in waits))
-    return ExchangeCost(tuple(transfers), tuple(latencies), tuple(binding), LinkLoads.of(total))
+    fewest = None
+    if any(one.fewest is not None for one in groups):
+        blocks = Blocks.of([Block(one.devices, one.least) for one in groups])
+        fewest = LinkLoads.of(paths.loads(blocks).link_bytes)
+    return ExchangeCost(
+        tuple(transfers), tuple(latencies), tuple(binding), LinkLoads.of(total), fewest
+    )
 
 
 def _turned(stages: Sequence[Int64Array]) -> tuple[Int64Array, ...]:

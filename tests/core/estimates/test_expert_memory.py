@@ -24,7 +24,7 @@ from service.core.models.dimensions import Dimensions, Experts, Mlp, Split
 from service.core.models.dtypes import DType
 from service.core.models.graph import Layer, Model, Parameter, Tensor, build_model
 from service.core.moe.routing import Routing
-from service.core.moe.settings import ExpertCompute, MoeSettings, Payload, Payloads
+from service.core.moe.settings import Dispatcher, ExpertCompute, MoeSettings, Payload, Payloads
 from service.core.plans.plan import (
     AssumedCosts,
     Degrees,
@@ -217,3 +217,9 @@ def test_buffers_of_an_exchange_hold_what_is_sent_and_received() -> None:
     assert term(resolved([EVEN, EVEN], payloads=payloads), Term.DISPATCH_BUFFERS) == 32 * 8
     alone = resolve(replace(resolved().plan, moe=None), model=model())
     assert term(alone, Term.DISPATCH_BUFFERS) == 0
+
+
+def test_gathered_tokens_are_sent_from_one_buffer() -> None:
+    """Each of four ranks has its own 16 tokens and makes room for those of all."""
+    plan = resolved(degrees=Degrees(1, data=4, expert=4), dispatcher=Dispatcher.ALL_GATHER)
+    assert term(plan, Term.DISPATCH_BUFFERS) == (16 + 4 * 16) * COPY

@@ -10,6 +10,8 @@ from service.core.estimates.bounds import iteration_lower_bounds
 from service.core.estimates.shared_links import shared_links
 from service.core.estimates.simulation import SimulatedPlan, late_work, represented, simulate_plan
 from service.core.estimates.work import expert_work
+from service.core.moe.assignments import RoutingLevel
+from service.core.moe.routing import Routing, RoutingRecord
 from service.core.plans.moe.results import Pass
 from service.core.plans.plan import ResolvedPlan
 from service.core.schedules.transfers import TransferMode
@@ -108,3 +110,27 @@ def test_stage_times_are_those_of_the_experts_in_them(mode: str) -> None:
     forwards = np.flatnonzero(program.kind == 0)
     expected = table[program.stage[forwards], program.microbatch[forwards] % table.shape[1]]
     assert simulated.timeline.durations[forwards].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_bounds_have_the_fewest_copies_where_tokens_are_not_known(mode: str) -> None:
+    """Half of the tokens ask for two experts of one rank, half for two of the other.
+
+    So one copy of each is enough. Who knows only how often experts are asked for expects more, but
+    must not say that there is no way with fewer.
+    """
+    chosen = np.array([[0, 1], [4, 5]] * 256, dtype=np.int32)
+    counts = np.array([[128, 128, 0, 0] * 2] * 2, dtype=np.int64)
+    record = RoutingRecord(counts, chosen)
+    known = Routing(8, 2, RoutingLevel.TOKENS, (0,), (0,), {(0, 0): record})
+    asked = document([1, 1], deduplication="rank")
+    asked["schedule"] |= {"transfer_mode": mode}
+    asked["moe"]["payloads"] = {"forward_dispatch": {"metadata_bytes": 1_000_000}}
+    exact, expected = (
+        simulate_plan(resolved(asked, routing))
+        for routing in (known, seen([counts.tolist()], top_k=2))
+    )
+    assert expected.timeline.makespan > exact.timeline.makespan
+    least = [(each.name, each.picoseconds) for each in iteration_lower_bounds(exact)]
+    assert [(each.name, each.picoseconds) for each in iteration_lower_bounds(expected)] == least
+    assert max(bound for _, bound in least) <= exact.timeline.makespan

@@ -1,6 +1,6 @@
 """What the experts of a plan do and take: by layer, size class of microbatches, and stage."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
@@ -173,20 +173,42 @@ class PlanMoe:
         `home` as in `MoeLayer.exchanging`. None without a topology, and where the operation
         exchanges nothing over links.
         """
-        every = [
-            loads
-            for number in self.stages[stage].layers
-            for part in ExchangePart
-            if (loads := self.exchange_loads(number, size_class, way, part, home)) is not None
-        ]
-        return reduce(LinkLoads.plus, every) if every else None
+        exchanges = self._exchanges(stage, size_class, way, home)
+        return _together([exchange.loads for exchange in exchanges])
+
+    def least_loads(
+        self, stage: int, size_class: int, way: Pass, home: int | None = None
+    ) -> LinkLoads | None:
+        """The same at least, where copies are only expected: what bounds are taken of."""
+        exchanges = self._exchanges(stage, size_class, way, home)
+        return _together([exchange.least for exchange in exchanges])
 
     def exchange_loads(
         self, layer: int, size_class: int, way: Pass, part: ExchangePart, home: int | None = None
     ) -> LinkLoads | None:
-        """The same of one exchange of one layer."""
+        """The expected ones of one exchange of one layer."""
+        exchange = self._exchange(layer, size_class, way, part, home)
+        return None if exchange is None else _together([exchange.loads])
+
+    def _exchanges(
+        self, stage: int, size_class: int, way: Pass, home: int | None
+    ) -> list[ExchangeCost]:
+        return [
+            exchange
+            for number in self.stages[stage].layers
+            for part in ExchangePart
+            if (exchange := self._exchange(number, size_class, way, part, home)) is not None
+        ]
+
+    def _exchange(
+        self, layer: int, size_class: int, way: Pass, part: ExchangePart, home: int | None
+    ) -> ExchangeCost | None:
         made = self.layers[layer].exchanging(size_class, way, home)
         if made is None:
             return None
-        exchange = made.dispatch if part is ExchangePart.DISPATCH else made.combine
-        return exchange.loads if exchange is not None and len(exchange.loads.links) else None
+        return made.dispatch if part is ExchangePart.DISPATCH else made.combine
+
+
+def _together(every: Sequence[LinkLoads]) -> LinkLoads | None:
+    carried = [loads for loads in every if len(loads.links)]
+    return reduce(LinkLoads.plus, carried) if carried else None

@@ -73,7 +73,7 @@ def experts_assumed(
     `overdrawn` are stages whose costs are less than what they are said to contain.
     """
     said = [_routing(inputs), *_nearest(inputs), *_steps(inputs), *dict.fromkeys(notes)]
-    said += [_SLOWEST, *_standing_group(moe), *_placement(inputs)]
+    said += [_SLOWEST, *_standing_group(moe), *_standing_home(moe), *_placement(inputs)]
     said.append(_contains(includes, stated=stated))
     if overdrawn:
         detail = (
@@ -170,6 +170,21 @@ def _standing_group(moe: PlanMoe) -> list[Statement]:
         "layers take longest in all, stands for every pipeline"
     )
     return [Statement("slowest_expert_group", detail)]
+
+
+def _standing_home(moe: PlanMoe) -> list[Statement]:
+    differ = any(
+        len({one.forward.step.tobytes() for one in runs}) > 1
+        for layer in moe.layers
+        for runs in zip(*layer.by_home.values(), strict=True)
+    )
+    if not differ:
+        return []
+    detail = (
+        "stages that are on two pipeline ranks take different times for their experts: of each the "
+        "rank that takes longer over all microbatches stands for both"
+    )
+    return [Statement("slowest_pipeline_rank", detail)]
 
 
 def _placement(inputs: MoeInputs) -> list[Statement]:

@@ -265,3 +265,21 @@ def test_a_hot_rank_has_the_experts_that_would_stand_there_in_order() -> None:
     # Its experts are asked for 230.4 times each, the others 25.6 times.
     assert first_rows(in_order) == [920, 104]
     assert first_rows(placed) == [104, 920]
+
+
+def test_the_slower_of_two_pipeline_ranks_stands_for_both_and_is_told() -> None:
+    """One rank of each stage of dualpipe has both its devices in one host, the other in two."""
+    asked = document([1, 1])
+    halves = {"backward_input_seconds": 0.01, "backward_weight_seconds": 0.01}
+    asked["costs"] = {"stages": [{"forward_seconds": 0.01} | halves] * 2}
+    asked["schedule"] = {"kind": "dualpipe"}
+    told = []
+    for last in ("host2/gpu0", "host1/gpu1"):
+        devices = ["host0/gpu0", "host0/gpu1", "host1/gpu0", last]
+        plan = resolved(asked | {"placement": {"devices": devices}}, on=cluster(hosts=3))
+        told.append("slowest_pipeline_rank" in codes(plan))
+        assert plan.moe is not None
+        if last == "host2/gpu0":
+            assert [stage.home for stage in plan.moe.stages] == [1, 1]
+            assert forwards(plan) == [EVEN, EVEN]
+    assert told == [True, False]
