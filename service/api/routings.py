@@ -56,8 +56,9 @@ async def import_files(
     request: Request[Any, Any, Any], services: InjectedServices, name: DocumentName
 ) -> Response[bytes]:
     """Reads expert loads into one routing: JSON with `counts`, a `matrix` or `topk_ids` by layer,
-    and CSV in the same three ways. Several files are other layers, other steps, or both; where
-    they do not say which, each is a step. docs/routing-formats.md has each format.
+    CSV in the same three ways, and JSON lines with a token each. Several files are other layers,
+    other steps, or both; where they do not say which, each is a step. docs/routing-formats.md has
+    each format.
 
     Assignments have to be such as tokens can ask for. Counts that stand for several replicas are
     refused unless `replicated` says so, and dummy tokens of a warm-up are told, or left out with

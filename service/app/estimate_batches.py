@@ -50,7 +50,7 @@ T = TypeVar("T")
 # Bytes of plans that are read for one batch: each stored plan counts once, and each plan once more
 # for every patch, as a patched plan is read and checked anew.
 MAX_PLAN_BYTES = 16 * 2**20
-# Topologies, models and profiles that the plans of one batch may refer to.
+# Topologies, models, profiles and routings that the plans of one batch may refer to.
 MAX_DOCUMENTS = 64
 
 # A batch is taken to be large: what it holds is only known when it has been read.
@@ -260,8 +260,8 @@ async def _referenced(services: Services, read: Sequence[_Read]) -> dict[_Key, R
     )
     if len(references) > MAX_DOCUMENTS:
         detail = (
-            f"these plans refer to {len(references)} topologies, models and profiles; the plans "
-            f"of one request refer to at most {MAX_DOCUMENTS}"
+            f"these plans refer to {len(references)} topologies, models, profiles and routings; "
+            f"the plans of one request refer to at most {MAX_DOCUMENTS}"
         )
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("plans",), detail)])
     if not references:

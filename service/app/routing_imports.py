@@ -47,7 +47,11 @@ async def import_routing(
     found = await services.executor.run(read_files, tuple(contents), format, stated)
     formats, readings = tuple(name for name, _ in found), tuple(each for _, each in found)
     joined = await services.executor.run(join_routings, readings, stated)
-    checked = await check(services, DocumentKind.ROUTING, joined.document)
+    try:
+        checked = await check(services, DocumentKind.ROUTING, joined.document)
+    except InvalidInput as error:
+        # The pointer is into a document the caller never saw; the detail says what is wrong.
+        raise InvalidInput(replace(fault, path=("files",)) for fault in error.faults) from error
     imported = ImportedRouting(formats, readings, joined, name, checked, None)
     if dry_run:
         return imported

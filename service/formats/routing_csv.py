@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from re import compile as compile_expression
 from typing import Any
 
-from service.core.errors import Path
 from service.formats.documents.fields import MAX_STAGES
 from service.formats.documents.moe import MAX_EXPERTS
 from service.formats.documents.routing import MAX_COUNT, MAX_NUMBER, MAX_RECORDS
@@ -23,6 +22,7 @@ from service.formats.routing_reading import (
     RoutingReading,
     StatedRouting,
 )
+from service.formats.routing_tokens import TokenLine, line_of_row, token_records
 
 __all__ = ["looks_like_routing_csv", "read_routing_csv"]
 
@@ -30,6 +30,7 @@ _MAX_WEIGHT = 1e9
 
 _WHOLE = compile_expression(r"[0-9]{1,16}")
 _EXPERT = compile_expression(r"(?:expert[_ ]?|e)?([0-9]{1,5})")
+_IDS = compile_expression(r"(?:-1|[0-9]{1,5})(?:[\s,;|]+(?:-1|[0-9]{1,5}))*")
 _BETWEEN = compile_expression(r"[\s,;|]+")
 
 
@@ -43,14 +44,12 @@ def _whole(most: int) -> Callable[[str], int]:
 
 
 def _ids(text: str) -> list[int]:
-    parts = [part for part in _BETWEEN.split(text.strip("[]() ")) if part]
-    if not 1 <= len(parts) <= MAX_EXPERTS:
-        raise ValueError("is a list of experts, separated by spaces")
-    found = []
-    for part in parts:
-        if part != "-1" and (not _WHOLE.fullmatch(part) or int(part) >= MAX_EXPERTS):
-            raise ValueError(f"has experts from 0 to {MAX_EXPERTS - 1}, or -1 for padding")
-        found.append(int(part))
+    inside = text.strip("[]() ")
+    if not _IDS.fullmatch(inside):
+        raise ValueError("is a list of experts, separated by spaces; -1 for padding")
+    found = list(map(int, _BETWEEN.split(inside)))
+    if len(found) > MAX_EXPERTS or max(found) >= MAX_EXPERTS:
+        raise ValueError(f"has at most {MAX_EXPERTS} experts, from 0 to {MAX_EXPERTS - 1}")
     return found
 
 
@@ -136,7 +135,9 @@ def read_routing_csv(content: bytes, stated: StatedRouting) -> RoutingReading:
         if not text.strip():
             continue
         try:
-            cells = [cell.strip() for cell in next(csv.reader([text], strict=True))]
+            # Reading a line with quotes takes as long as all else that is done with it.
+            given = next(csv.reader([text], strict=True)) if '"' in text else text.split(",")
+            cells = [cell.strip() for cell in given]
         except csv.Error as error:
             findings.refuse(line, f"is no row of CSV: {error}"[:200])
             continue
@@ -157,18 +158,12 @@ def read_routing_csv(content: bytes, stated: StatedRouting) -> RoutingReading:
     findings.raise_faults()
     return RoutingReading(
         records=records,
-        lines_of=lambda asked: [_line_of(lines[place], inside) for place, inside in asked],
+        lines_of=lambda asked: [line_of_row(lines[place], inside) for place, inside in asked],
         experts=None if shape is None else shape.experts,
         sparse=shape is not None and shape.name == "long",
         assumptions=tuple(findings.assumptions),
         left_out=findings.left_out(),
     )
-
-
-def _line_of(lines: Sequence[int], inside: Path) -> int:
-    """The line of a row of a record, or its first."""
-    row = inside[1] if len(inside) > 1 and inside[0] in ("matrix", "topk_ids") else 0
-    return lines[row] if isinstance(row, int) and row < len(lines) else lines[0]
 
 
 def _shape_of(line: int, header: Sequence[str], findings: Findings) -> _Shape | None:
@@ -259,29 +254,12 @@ def _records(
         findings.refuse(None, detail)
         return [], []
     if shape.name == "tokens":
-        made = [_token_record(place, of_place) for place, of_place in by_place.items()]
-        return [record for record, _ in made], [lines for _, lines in made]
+        return token_records([TokenLine(*_places(row), **row.values) for row in rows])
     return _count_records(by_place, shape, stated, findings)
 
 
-def _token_record(place: tuple[int, int | None], rows: list[_Row]) -> tuple[ReadRecord, list[int]]:
-    by_source = None
-    if rows[0].source is not None:
-        rows = sorted(rows, key=lambda row: row.source or 0)
-        by_source = [0] * (1 + (rows[-1].source or 0))
-        for row in rows:
-            by_source[row.source or 0] += 1
-    weighted = all("topk_weights" in row.values for row in rows)
-    record = ReadRecord(
-        layer=place[0],
-        step=place[1],
-        form="topk_ids",
-        rows=[row.values["topk_ids"] for row in rows],
-        tokens_by_source=by_source,
-        padded=[row.values.get("padded", False) for row in rows],
-        weights=[row.values["topk_weights"] for row in rows] if weighted else None,
-    )
-    return record, [row.line for row in rows]
+def _places(row: _Row) -> tuple[int, int, int | None, int | None]:
+    return row.line, row.layer, row.step, row.source
 
 
 def _count_records(

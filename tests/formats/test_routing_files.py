@@ -25,6 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "long.csv": {"top_k": 1},
     "wide.csv": {"top_k": 1},
     "tokens.csv": {"experts": 4},
+    "tokens.jsonl": {},
 }
 
 
@@ -97,6 +98,24 @@ def test_tokens_of_a_table_are_sorted_by_source_and_padding_is_left_out() -> Non
     assert record.choices.tolist() == [[0, 1], [2, 3], [0, 3]]
     assert record.counts.tolist() == [[1, 1, 0, 0], [1, 0, 1, 2]]
     assert record.padded_tokens == 1
+
+
+def test_a_log_of_an_engine_has_a_line_for_each_token() -> None:
+    made = join("tokens.jsonl")
+    routing = routing_of(made)
+    assert (routing.experts, routing.top_k, made.document.model) == (4, 2, "an invented model")
+    assert [
+        record.choices.tolist() for record in routing.records.values() if record.choices is not None
+    ] == [
+        [[0, 1], [0, 1], [2, 3]],
+        [[1, 3], [0, 2], [3, 0]],
+    ]
+    told = [item.detail for item in read_one((FIXTURES / "tokens.jsonl").read_bytes()).left_out]
+    assert [detail.split(",")[0] for detail in told] == ["type", "req_id"]
+    # The first lines have equal weights for all, as an engine's dummies do.
+    assert made.assumptions[0].startswith("2 of 3 tokens of layer 0 look like dummies")
+    left = routing_of(join("tokens.jsonl", drop_warm_up=True))
+    assert left.records[0, 0].counts.tolist() == [[0, 0, 1, 1]]
 
 
 def test_several_files_are_steps_or_layers() -> None:
@@ -176,9 +195,11 @@ def test_dummy_tokens_of_a_warm_up_are_told_and_left_out_where_that_is_asked() -
         ("layer,0,2\n0,1,1\n", 1, "not each of 0 to 1 once"),
         ("layer,source,0,1\n0,1,1,1\n", 2, "without a row of source 0"),
         ("topk_ids,expert\n0 1,1\n", 1, "unknown: 'expert'"),
-        ("topk_ids\nx y\n", 2, "has experts from 0"),
+        ("topk_ids\nx y\n", 2, "is a list of experts"),
         ("topk_ids,padded\n0 1,maybe\n", 2, "gives padded 'maybe'"),
         ("topk_ids,topk_weights\n0 1,a b\n", 2, "is a list of numbers"),
+        ('{"layer": 0}\n{"topk_ids": [0]}\n{"topk_ids": "x"}', 3, "is no record of a token"),
+        ('{"top_k": 1}\n{"top_k": 2}\n{"topk_ids": [0]}', 2, "a line before gives 1"),
         ('{"counts": 3}', 1, "is a list of 1 to"),
         ('{"counts": [1.5]}', 1, "is a whole number from 0"),
         ('{"matrix": [[1],\n 2]}', 2, "is a list of 1 to"),

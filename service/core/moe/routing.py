@@ -228,7 +228,8 @@ def _lots(own: int, sources: int) -> int:
 def _fold_notes(own: int, sources: int, otherwise: str) -> list[Statement]:
     if own == sources:
         return []
-    has = f"the routing has {own} sources, and {sources} ranks of the plan bring tokens: "
+    its = "one source" if own == 1 else f"{own} sources"
+    has = f"the routing has {its}, and {sources} ranks of the plan bring tokens: "
     if own % sources == 0:
         detail = f"{has}each rank stands for {own // sources} sources, in order"
         return [Statement("routing_sources_folded", detail)]
