@@ -108,20 +108,15 @@ def block_paths(study: FlowStudy, groups: Sequence[Int32Array]) -> BlockPaths:
 
 
 def _paths(study: FlowStudy, groups: Sequence[Int32Array]) -> BlockPaths:
-    network, router = study.network, study.finder.router
-    # The router's numbers, in the order of the network.
-    number = np.array([router.number[name] for name in network.names], dtype=np.int32)
-    devices = number[np.concatenate([np.empty(0, dtype=np.int32), *groups])]
+    router = study.finder.router
+    links = study.keep("links by the router's numbers", lambda: _Links(study.network, router))
+    devices = links.vertex[np.concatenate([np.empty(0, dtype=np.int32), *groups])]
     sizes = tuple(len(one) for one in groups)
     block = np.repeat(np.arange(len(groups)), sizes)
     found = Templates(router, devices, block, alike=True)
     if found.chooses_inside:
         found = Templates(router, devices, block, alike=False)
-    row_of, row_first, row_links, local = _laid(_Links(network, router, number), router, found)
-    waits = [
-        link.latency_floor_seconds if link.latency_seconds is None else link.latency_seconds
-        for link in network.links
-    ]
+    row_of, row_first, row_links, local = _laid(links, router, found)
     return BlockPaths(
         sizes=sizes,
         lost=_lost(found, groups),
@@ -132,16 +127,26 @@ def _paths(study: FlowStudy, groups: Sequence[Int32Array]) -> BlockPaths:
         _row_first=row_first,
         _row_links=row_links,
         _local=local,
-        _wait=np.array([to_picoseconds(one) for one in waits], dtype=np.int64),
+        _wait=links.wait,
     )
 
 
 class _Links:
-    """The links of a network by the router's numbers of their ends."""
+    """The links of a network by the router's numbers of their ends.
 
-    def __init__(self, network: Network, router: Router, number: Int32Array) -> None:
+    `vertex` (V,) are these numbers in the order of the network, `wait` (E,) the latency of each
+    link in picoseconds.
+    """
+
+    def __init__(self, network: Network, router: Router) -> None:
         self.vertices = len(router.names)
-        self.tail, self.head = number[network.tail], number[network.head]
+        self.vertex = np.array([router.number[name] for name in network.names], dtype=np.int32)
+        self.tail, self.head = self.vertex[network.tail], self.vertex[network.head]
+        waits = [
+            link.latency_floor_seconds if link.latency_seconds is None else link.latency_seconds
+            for link in network.links
+        ]
+        self.wait = np.array([to_picoseconds(one) for one in waits], dtype=np.int64)
         keys = self._keys(self.tail, self.head)
         order = np.argsort(keys)
         self.key, self.number = keys[order], order.astype(np.int32)
