@@ -13,6 +13,7 @@ from service.api.measurements import list_measurements
 from service.api.memory import memory
 from service.api.metrics import get_metrics
 from service.api.models import models
+from service.api.moe_all_to_all import moe_all_to_all
 from service.api.plans import plans
 from service.api.problems import get_problem_page
 from service.api.profiles import profiles
@@ -39,6 +40,7 @@ def route_handlers() -> list[ControllerRouterHandler]:
         list_measurements,
         *calculations,
         memory,
+        moe_all_to_all,
         sensitivities,
         comparisons,
         workload_estimates,

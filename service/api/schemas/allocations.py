@@ -20,6 +20,7 @@ __all__ = [
     "allocate",
     "allocation_assumptions",
     "allocation_out",
+    "bisection_out",
 ]
 
 _MOST_NAMES = 32
@@ -136,12 +137,13 @@ def allocation_out(cluster: Cluster, allocation: Allocation) -> AllocationOut:
     return AllocationOut(
         hosts=len({cluster.vertices[name].host for name in devices}),
         devices=len(devices),
-        host_bisection=_bisection(host_bisection(cluster, devices)),
-        device_bisection=_bisection(device_bisection(cluster, devices)),
+        host_bisection=bisection_out(host_bisection(cluster, devices)),
+        device_bisection=bisection_out(device_bisection(cluster, devices)),
     )
 
 
-def _bisection(found: Bisection | None) -> BisectionOut | UnsetType:
+def bisection_out(found: Bisection | None) -> BisectionOut | UnsetType:
+    """The wire form; unset where there is none."""
     if found is None:
         return UNSET
     return BisectionOut(

@@ -13,12 +13,38 @@ from service.core.plans.plan import Plan
 from service.core.profiles.roofline import COMPUTE_EFFICIENCY, MEMORY_EFFICIENCY, Roofline
 from service.core.topology.cluster import Cluster
 
-__all__ = ["product_dtype", "products_assumed", "stage_rates"]
+__all__ = ["nominal_rates", "product_dtype", "products_assumed", "stage_rates"]
 
 
 def product_dtype(plan: Plan, model: Model | None) -> DType:
     """In which type experts compute; bf16 where nobody says."""
     return stated_dtype(plan, model) or DType.BF16
+
+
+def nominal_rates(
+    plan: Plan,
+    settings: MoeSettings,
+    model: Model | None,
+    stages: int,
+    devices: Sequence[Sequence[str]] | None,
+    cluster: Cluster | None,
+) -> tuple[Roofline, ...]:
+    """What the slowest device of each stage gives at most; `devices` None without a topology.
+
+    Raises `InvalidInput` with each rate that nobody gives.
+    """
+    compute, assumed = settings.compute, plan.assumed or AssumedCosts()
+    rates = slowest_rates(
+        product_dtype(plan, model),
+        stages,
+        devices,
+        cluster,
+        # By a curve nobody asks for a peak.
+        peak_flops=inf if compute.curve else compute.peak_flops or assumed.peak_flops,
+        memory_bytes_per_second=compute.memory_bytes_per_second or assumed.memory_bytes_per_second,
+        path=("moe", "compute"),
+    )
+    return tuple(Roofline(flops, moved) for flops, moved in rates)
 
 
 def stage_rates(
@@ -29,24 +55,12 @@ def stage_rates(
     devices: Sequence[Sequence[str]] | None,
     cluster: Cluster | None,
 ) -> tuple[Roofline, ...]:
-    """What the slowest device of each stage sustains; `devices` None without a topology.
-
-    Raises `InvalidInput` with each rate that nobody gives.
-    """
-    compute, assumed = settings.compute, plan.assumed or AssumedCosts()
-    # By a curve nobody asks for a peak, but for a shared expert that is to be hidden.
-    only_curve = bool(compute.curve) and not settings.overlap.shared_expert
-    rates = slowest_rates(
-        product_dtype(plan, model),
-        stages,
-        devices,
-        cluster,
-        peak_flops=inf if only_curve else compute.peak_flops or assumed.peak_flops,
-        memory_bytes_per_second=compute.memory_bytes_per_second or assumed.memory_bytes_per_second,
-        path=("moe", "compute"),
-    )
+    """What they sustain; as `nominal_rates`."""
     of_peak, of_memory = _efficiencies(plan, settings)
-    return tuple(Roofline(flops * of_peak, moved * of_memory) for flops, moved in rates)
+    return tuple(
+        Roofline(rate.flops_per_second * of_peak, rate.bytes_per_second * of_memory)
+        for rate in nominal_rates(plan, settings, model, stages, devices, cluster)
+    )
 
 
 def _efficiencies(plan: Plan, settings: MoeSettings) -> tuple[float, float]:

@@ -1,0 +1,1 @@
+"""What the experts of a plan send, wait for and compute, layer by layer, as answers say it."""
