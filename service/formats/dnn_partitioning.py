@@ -17,7 +17,7 @@ from msgspec import UNSET
 from service.formats.documents.fields import MAX_INTEGER
 from service.formats.documents.model import LayerDocument, ModelDocument, TensorDocument
 from service.formats.documents.profile import MeasurementDocument, ProfileDocument
-from service.formats.documents.profile_transfers import Pass, TransferDocument
+from service.formats.documents.profile_transfers import TransferDocument, TransferPass
 from service.formats.json_graph import GraphEdge, GraphNode, read_edges, read_nodes
 from service.formats.node_graph import layers_in_order
 from service.formats.pasted_json import JsonFile, read_json
@@ -358,7 +358,7 @@ def _transfers(
             name=f"{nodes[place].at.name}.output",
             source=layer_of[place],
             targets=list(taken),
-            source_pass=Pass.BACKWARD if nodes[place].is_backward else Pass.FORWARD,
+            source_pass=TransferPass.BACKWARD if nodes[place].is_backward else TransferPass.FORWARD,
             microbatch_size=microbatch_size,
             seconds=milliseconds / 1000,
         )

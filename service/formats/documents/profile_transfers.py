@@ -13,12 +13,12 @@ from service.core.profiles.transfers import RecordedTransfer
 from service.core.units import to_picoseconds
 from service.formats.documents.fields import MAX_LAYERS, ElementName, PositiveCount, Seconds
 
-__all__ = ["MAX_TRANSFERS", "Pass", "TransferDocument", "with_transfers"]
+__all__ = ["MAX_TRANSFERS", "TransferDocument", "TransferPass", "with_transfers"]
 
 MAX_TRANSFERS = 4 * MAX_LAYERS
 
 
-class Pass(StrEnum):
+class TransferPass(StrEnum):
     """Which pass of a layer hands something on."""
 
     FORWARD = "forward"
@@ -37,7 +37,7 @@ class TransferDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=
         list[ElementName],
         Meta(min_length=1, max_length=MAX_LAYERS, description="The layers that take it"),
     ]
-    source_pass: Annotated[Pass, Meta(description="The pass of `source` that makes it")]
+    source_pass: Annotated[TransferPass, Meta(description="The pass of `source` that makes it")]
     microbatch_size: Annotated[
         PositiveCount, Meta(description="Samples per microbatch when it was recorded")
     ]
@@ -70,7 +70,7 @@ def with_transfers(profile: Profile, documents: Sequence[TransferDocument]) -> P
                 name=document.name,
                 source=document.source,
                 targets=tuple(document.targets),
-                backward=document.source_pass is Pass.BACKWARD,
+                backward=document.source_pass is TransferPass.BACKWARD,
                 microbatch_size=document.microbatch_size,
                 picoseconds=picoseconds,
             )
