@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
+from service.core.moe.settings import LayerCostsInclude
 from service.core.plans.check import check_plan
 from service.core.plans.plan import Plan
 from service.core.plans.workload import given_lists
@@ -34,7 +35,8 @@ def apply_patch(
     number for each microbatch are kept though their number changes, and when inline stage times are
     kept though the patch changes what they were stated for: the microbatch size (also
     through the number of microbatches at a fixed global batch), the sequence length, the tensor
-    or context degree, sequence parallelism, or what is computed again.
+    or context degree, that of experts which the times contain, sequence parallelism, or what is
+    computed again.
     """
     patched = decode(merge_patch(msgspec.to_builtins(document), dict(patch)))
     short = _short_lists(plans.to_core(document), plans.to_core(patched), patch)
@@ -83,12 +85,24 @@ def _stale_times(before: Plan, after: Plan, patch: Mapping[str, Any]) -> list[Fa
         if degrees[0] != degrees[1]:
             change = f"the {dimension} degree from {degrees[0]} to {degrees[1]}"
             faults.append(_stale(("parallelism", dimension), change))
+    if _contains_experts(before) and _contains_experts(after):
+        for dimension in ("expert", "expert_tensor"):
+            degrees = getattr(before.degrees, dimension), getattr(after.degrees, dimension)
+            if degrees[0] != degrees[1]:
+                change = f"the {dimension} degree from {degrees[0]} to {degrees[1]}"
+                faults.append(_stale(("parallelism", dimension), change))
     if before.degrees.sequence_parallel != after.degrees.sequence_parallel:
         faults.append(_stale(("parallelism", "sequence_parallel"), "sequence parallelism"))
     if before.recompute != after.recompute:
         change = f"recompute from {before.recompute} to {after.recompute}"
         faults.append(_stale(("recompute", "default"), change))
     return faults
+
+
+def _contains_experts(plan: Plan) -> bool:
+    """Whether the plan says that its stage times have the work of their experts in them."""
+    stated = None if plan.moe is None else plan.moe.layer_costs_include
+    return stated not in (None, LayerCostsInclude.NOTHING)
 
 
 def _sequence_lengths(plan: Plan) -> tuple[int, ...] | None:

@@ -52,6 +52,20 @@ def test_inline_times_do_not_outlive_what_they_were_stated_for(
     assert (fault.code, fault.path) == (FaultCode.INCONSISTENT, path)
 
 
+@pytest.mark.parametrize(("includes", "stale"), [("experts", True), ("nothing", False)])
+def test_times_with_experts_in_them_are_those_of_an_expert_degree(
+    includes: str, stale: bool
+) -> None:
+    asked = inline_plan(workload=SIZED, moe={"layer_costs_include": includes})
+    patch = {"parallelism": {"expert": 2}}
+    if not stale:
+        assert apply_patch(asked, patch, decode_plan)
+        return
+    with pytest.raises(InvalidInput) as refused:
+        apply_patch(asked, patch, decode_plan)
+    assert [one.path for one in refused.value.faults] == [("patch", "parallelism", "expert")]
+
+
 def test_every_stale_reason_is_named() -> None:
     patch = {"workload": {"microbatch_size": 4, "sequence_length": 8}}
     assert len(patched_faults(SIZED, patch)) == 2

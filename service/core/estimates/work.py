@@ -12,7 +12,7 @@ from service.core.plans.placement import MAX_RANKS
 from service.core.plans.plan import Plan, TiedParameters
 from service.core.plans.reduction_work import reduction_paths
 from service.core.plans.schedule import plan_family, plan_shape
-from service.core.plans.workload import given_lists
+from service.core.plans.workload import given_lists, is_routed
 from service.core.schedules.cadence import MOST_PERIODIC_OPERATIONS
 from service.core.schedules.catalogue import check_shape
 from service.core.schedules.program_links import ProgramLinks
@@ -81,6 +81,11 @@ _PRICED_OPERATIONS = 100
 
 # So many entries of matrices of experts and pairs of ranks cost as much as simulating an operation.
 _EXPERT_UNITS = 6
+
+# A plan whose tokens are routed is simulated once more with tokens that choose evenly, and what is
+# shown of both (activations, memory, reductions, and the pace) is read off each by itself.
+_EVEN_RUNS = 4
+_EVEN_PACES = 2
 
 # How far below the most microbatches that fit a number is looked for that the schedule allows too:
 # schedules ask for multiples of the ranks or of groups.
@@ -268,6 +273,10 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
     period = None if family.period is None else family.period(shape)
     kinds = max(1, for_each - 1)  # without recompute
     listed = [len(numbers) for _, numbers in given_lists(plan)]
+    routed = is_routed(plan)
+    if routed:
+        # Each may read another step of the routing; how many it has is not known here.
+        listed.append(plan.workload.microbatches)
     if period is not None and listed:
         # Sizes may repeat after any number of microbatches, as far as a period is looked at.
         longest = MOST_PERIODIC_OPERATIONS // (stages * kinds * period) * period
@@ -285,8 +294,8 @@ def work_of(plan: Plan, *, replays: int = 0) -> Work:
     link_runs = _LINK_RUN_COST * (_LINK_RUNS + replays) if _queues(plan) else 0
     return Work(
         operations=operations,
-        runs=_RUNS + replays + tried + link_runs,
-        steady_operations=stages * steady * kinds,
+        runs=_RUNS + replays + tried + link_runs + _EVEN_RUNS * routed,
+        steady_operations=stages * steady * kinds * (1 + _EVEN_PACES * routed),
         # Copies mostly stand at both ends of the pipeline; more have a limit of their own.
         paths=0
         if plan.topology is None

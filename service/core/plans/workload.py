@@ -7,12 +7,14 @@ from operator import attrgetter
 from service.core.amounts import Amount, SizeClasses, at_class, combine
 from service.core.errors import Fault, FaultCode, InvalidInput, Path
 from service.core.models.sizes import BatchShape
+from service.core.moe.skews import SkewKind
 from service.core.plans.plan import ActivationChange, Degrees, GivenStage, Plan
 
 __all__ = [
     "Batch",
     "batch_shapes",
     "given_lists",
+    "is_routed",
     "lengths_differ",
     "prices_layers",
     "resolve_batch",
@@ -70,6 +72,13 @@ def given_lists(plan: Plan) -> Iterator[tuple[Path, Sequence[float]]]:
 def prices_layers(plan: Plan) -> bool:
     """Whether layers of a model are priced at the plan's shape, by a profile or by assumption."""
     return plan.profile is not None or plan.assumed is not None
+
+
+def is_routed(plan: Plan) -> bool:
+    """Whether the plan says which experts tokens choose, so that microbatches may differ in it."""
+    skew = None if plan.moe is None else plan.moe.skew
+    named = plan.moe is not None and plan.moe.routing is not None
+    return named or (skew is not None and skew.kind is not SkewKind.UNIFORM)
 
 
 def lengths_differ(plan: Plan) -> bool:

@@ -133,9 +133,9 @@ class MoeDocument(Struct, forbid_unknown_fields=True, kw_only=True, frozen=True)
             Meta(
                 min_length=1,
                 max_length=MAX_LAYERS,
-                description="Which layer of the routing, counted from 0, stands for each layer "
-                "with experts, in execution order. When absent each has the one nearest to its "
-                "place among them",
+                description="Which layer of the routing, by the number that it has there, stands "
+                "for each layer with experts, in execution order. When absent as many are read in "
+                "order, and of another number each has the one nearest to its place among them",
             ),
         ]
         | UnsetType
