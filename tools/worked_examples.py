@@ -17,6 +17,7 @@ from service.formats.timeline_text import timeline_text
 from service.resources import resource_folder
 from tools.tables import table
 from tools.worked_comparison import moved_mlp
+from tools.worked_experts import mixture
 
 __all__ = ["generated_files"]
 
@@ -41,6 +42,7 @@ def generated_files() -> dict[Path, bytes]:
         _forward_and_backward(pictures),
         _move(pictures),
         moved_mlp(),
+        mixture(),
         _queues(),
     )
     page = "\n\n".join(section.strip() for section in sections) + "\n"

@@ -4,6 +4,8 @@ from typing import Any
 
 import httpx
 
+from tests.api.example_documents import store_examples
+
 SHAPE = {"layers_per_stage": [1], "hidden_size": 64, "experts": 4, "top_k": 2, "width": 32}
 PLAN: dict[str, Any] = {
     "costs": {"stages": [{"forward_seconds": 0.001, "backward_seconds": 0.002}]},
@@ -68,3 +70,21 @@ async def test_another_routing_is_another_training(client: httpx.AsyncClient) ->
     )
     assert answer.status_code == 200, answer.text
     assert [one["term"] for one in answer.json()["unlike"]] == ["routing"]
+
+
+async def test_the_worked_example_can_be_asked(client: httpx.AsyncClient) -> None:
+    await store_examples(client)
+    name = "routed-experts"
+    plans = [
+        {"name": "hot", "plan": name},
+        {"name": "even", "plan": name, "patch": {"moe": {"routing": None, "routing_layers": None}}},
+    ]
+    answer = await client.post(
+        "/v1/comparisons", json={"plans": plans, "allow_unlike": ["routing"]}
+    )
+    assert answer.status_code == 200, answer.text
+    (found,) = answer.json()["comparisons"]
+    assert found["difference_seconds"] < 0
+    layers = found["differences"]["experts"]["layers"]
+    rows = [(one["before"]["most_rank_rows"], one["after"]["most_rank_rows"]) for one in layers]
+    assert rows == [(6744, 4096)] * 2 + [(9400, 4096)] * 2
