@@ -26,6 +26,10 @@ __all__ = ["MOST_BOUNDED_UNITS", "ExpertReport", "expert_report"]
 # Bounds look at each entry of a matrix of pairs of ranks some five times as often as pricing does.
 MOST_BOUNDED_UNITS = 40_000_000
 
+# Different runs whose concurrent flow is looked for: two to four linear programs each, of up to a
+# third of a second. Those beyond have cuts.
+MOST_FLOW_RUNS = 8
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertReport:
@@ -105,7 +109,15 @@ def _layer(
             study = None if cluster is None else flow_study(cluster)
             dtype = product_dtype(resolved.plan, resolved.model)
             runs[key, peak] = Run(
-                moe.inputs, layer.layer, home, moe.group, flow, study, peak, dtype
+                moe.inputs,
+                layer.layer,
+                home,
+                moe.group,
+                flow,
+                study,
+                peak,
+                dtype,
+                with_flow=len(runs) < MOST_FLOW_RUNS,
             )
         facts = _facts(moe, layer, runs[key, peak], number, microbatches[number])
         if even is not None:

@@ -38,7 +38,7 @@ class Run:
 
     `group` is the number of the one that stands for all. `peak` is what devices give at most, None
     where that is not known of products, which are of `dtype`. Bounds are found once, also where
-    forward and backward send the same bytes.
+    forward and backward send the same bytes; that of a concurrent flow `with_flow` alone.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class Run:
         study: FlowStudy | None,
         peak: Roofline | None,
         dtype: DType,
+        *,
+        with_flow: bool,
     ) -> None:
+        self._with_flow = with_flow
         self._inputs, self._layer, self._group, self._study = inputs, layer, group, study
         self._groups = inputs.groups[home]
         self._peak, self._dtype = peak, dtype
@@ -140,7 +143,9 @@ class Run:
         way = Exchange.FORWARD_COMBINE if exchange.is_combine else Exchange.FORWARD_DISPATCH
         key = way, self._copy_bytes(exchange), 0
         if key not in self._bounds:
-            self._bounds[key] = bound_exchange(self._study, self._exchanges[exchange])
+            self._bounds[key] = bound_exchange(
+                self._study, self._exchanges[exchange], with_flow=self._with_flow
+            )
         return self._bounds[key]
 
     def _least_products(self, *, forward: bool) -> int:
