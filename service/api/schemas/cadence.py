@@ -129,8 +129,8 @@ class Cadence(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         Meta(
             ge=0,
             description="Lower bound of the cadence: the work of the busiest rank, on average over "
-            "the directions of a two-way schedule; in `link` mode that of the busiest link, at its "
-            "nominal bandwidth, where it has more.",
+            "the directions of a two-way schedule, exchanges of experts at nominal bandwidths; in "
+            "`link` mode that of the busiest link, at its nominal bandwidth, where it has more.",
         ),
     ]
     bound_set_by: Annotated[str, Meta(description="The rank or the link.", examples=["rank 2"])]

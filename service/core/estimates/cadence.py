@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from service.core.estimates.bounds import cadence_link_bound
 from service.core.estimates.drained import is_drained
+from service.core.estimates.least_times import least_times
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans import statements
 from service.core.plans.plan import Statement
 from service.core.schedules.cadence import Cadence, measure_cadence
 from service.core.schedules.no_steady import NoSteady
+from service.core.schedules.stage_times import StageTimes
 from service.core.schedules.transfers import TransferMode
 from service.core.topology.bounds import LinkLoads
 
@@ -34,12 +36,15 @@ _NO_STEADY = {
 }
 
 
-def plan_cadence(simulated: SimulatedPlan, loads: LinkLoads | None = None) -> Cadence:
+def plan_cadence(
+    simulated: SimulatedPlan, loads: LinkLoads | None = None, least: StageTimes | None = None
+) -> Cadence:
     """As `measure_cadence`; in link mode no order repeats faster than the busiest link allows.
 
-    `loads` are those of `plan_link_loads`, for who has them.
+    `loads` are those of `plan_link_loads` and `least` those of `least_times`, for who has them.
     """
-    cadence = measure_cadence(simulated.timeline)
+    least = least_times(simulated) if least is None else least
+    cadence = measure_cadence(simulated.timeline, least)
     of_link = cadence_link_bound(simulated, loads)
     if of_link is None or of_link[0] <= cadence.bound:
         return cadence

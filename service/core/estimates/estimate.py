@@ -129,7 +129,7 @@ def _estimate(simulated: SimulatedPlan, counts: OtherCounts) -> Estimate:
     timeline = simulated.timeline
     # Every rank pair is in it, so it is the dearest term of a plan on many ranks.
     loads, least = plan_link_loads(simulated), least_times(simulated)
-    cadence = plan_cadence(simulated, loads)
+    cadence = plan_cadence(simulated, loads, least)
     iteration = plan_iteration(simulated, cadence)
     efficiency = plan_efficiency(simulated, iteration.picoseconds)
     queues = timeline.mode is TransferMode.LINK

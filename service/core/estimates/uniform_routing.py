@@ -20,14 +20,16 @@ __all__ = ["BesideUniform", "RoutedNumbers", "beside_uniform", "evenly_routed", 
 class RoutedNumbers:
     """The main numbers of a plan under one routing, times in picoseconds.
 
-    `iteration` is None where the pipeline is never drained and no steady pace was found.
-    `cadence_bound` is a lower bound of the time a microbatch adds, set by `bound_by`;
-    `slowest_stage` has the most work. `peak_activation_bytes` are those of the fullest rank, and
-    `peak_bytes` all that it holds; each is None where some of it is not known.
+    `iteration` is None where the pipeline is never drained and no steady pace was found. `steady`
+    is what a microbatch adds in a long iteration, None where that is not known; `cadence_bound` is
+    a lower bound of it, set by `bound_by`; `slowest_stage` has the most work.
+    `peak_activation_bytes` are those of the fullest rank, and `peak_bytes` all that it holds; each
+    is None where some of it is not known.
     """
 
     iteration: Fraction | None
     makespan: int
+    steady: Fraction | None
     cadence_bound: Fraction
     bound_by: str
     slowest_stage: int
@@ -75,6 +77,7 @@ def _numbers(simulated: SimulatedPlan) -> RoutedNumbers:
     return RoutedNumbers(
         iteration=plan_iteration(simulated, cadence).picoseconds,
         makespan=timeline.makespan,
+        steady=None if cadence.steady is None else cadence.steady.per_microbatch,
         cadence_bound=cadence.bound,
         bound_by=cadence.bound_by,
         slowest_stage=cadence.slowest_stage,

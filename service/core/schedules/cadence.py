@@ -16,7 +16,12 @@ from service.core.schedules.no_steady import NoSteady, no_longer_program
 from service.core.schedules.periodic import periodic_graph
 from service.core.schedules.program import OpKind, Program, StageEdge
 from service.core.schedules.simulated_pace import simulated_paces
-from service.core.schedules.stage_times import operation_durations, operation_kinds
+from service.core.schedules.stage_times import (
+    StageTimes,
+    operation_durations,
+    operation_kinds,
+    stage_work,
+)
 from service.core.schedules.timeline import Timeline
 from service.core.schedules.transfers import Transfers
 
@@ -109,7 +114,7 @@ class SteadyState:
 
 @dataclass(frozen=True, slots=True)
 class Cadence:
-    """`bound` is the work of the busiest rank for one microbatch (ps): no order repeats faster.
+    """`bound` is the least work of the busiest rank for a microbatch (ps): no order repeats faster.
 
     It is a mean over the microbatches of the iteration. `slowest_stage` has the most work (the
     first of equals). Of `steady` and `no_steady`, why there is none, one is absent.
@@ -123,8 +128,10 @@ class Cadence:
     no_steady: NoSteady | None
 
 
-def measure_cadence(timeline: Timeline) -> Cadence:
+def measure_cadence(timeline: Timeline, least: StageTimes | None = None) -> Cadence:
     """Work per stage, and the exact pace of the steady state as a maximum cycle ratio.
+
+    The bound is of `least`, where the times of the timeline have predictions in them that are more.
 
     Where transfers queue on links it is simulated instead: see `simulated_paces`.
 
@@ -139,7 +146,7 @@ def measure_cadence(timeline: Timeline) -> Cadence:
     backward = _spreads(program, times.backward if kinds & _BACKWARDS else none)
     recompute = _spreads(program, times.recompute if OpKind.RECOMPUTE in kinds else none)
     of_work = _spreads(program, work)
-    bound, busiest = _bound(timeline)
+    bound, busiest = _bound(program, times if least is None else least)
     steady = _steady_state(timeline)
     return Cadence(
         stages=tuple(
@@ -171,7 +178,7 @@ def _spreads(program: Program, times: Int64Array) -> list[Spread]:
     ]
 
 
-def _bound(timeline: Timeline) -> tuple[Fraction, int]:
+def _bound(program: Program, times: StageTimes) -> tuple[Fraction, int]:
     """The most that one rank does for a microbatch, on average over them and the directions.
 
     And the rank, the first of equals.
@@ -180,8 +187,7 @@ def _bound(timeline: Timeline) -> tuple[Fraction, int]:
     alone; whether that or no pair is quicker, nothing between the two is. Where they differ, each
     forward is taken to be fused with the longest backward on its rank where that saves time.
     """
-    program, times = timeline.program, timeline.times
-    work = timeline.stage_work
+    work = stage_work(program, times)
     fused = times.forward_backward
     if OpKind.FORWARD_BACKWARD not in operation_kinds(program):
         fused = None

@@ -242,6 +242,7 @@ def test_bounds_have_exchanges_at_nominal_rates_and_no_more_of_what_is_predicted
         simulated = simulated_exchanging(resolved, layers, times=(products * MILLI, 5 * MILLI))
         bounds = {bound.name: bound for bound in iteration_lower_bounds(simulated)}
         assert bounds["busiest_device"].picoseconds == 2 * least * MILLI
+        assert plan_cadence(simulated).bound == least * MILLI
         # And half a millisecond for the megabyte between the stages.
         assert bounds["dependency_path"].picoseconds == (2 * least + 0.5) * MILLI
         assert any("nominal" in said for said in bounds["busiest_device"].assumes)
