@@ -9,6 +9,7 @@ from msgspec import UNSET
 from service.api.injection import InjectedServices
 from service.api.plan_questions import patched_plan, plan_question
 from service.api.schemas.answers import answer
+from service.api.schemas.exchange_links import shared_links_out
 from service.api.schemas.moe_all_to_all import (
     MoeAllToAllAnswer,
     MoeAllToAllRequest,
@@ -23,6 +24,7 @@ from service.core.estimates.experts.advice import ExpertAdvice, expert_advice
 from service.core.estimates.experts.layers import expert_report
 from service.core.estimates.experts.repricing import Repriced, totals_of
 from service.core.estimates.experts.sweep import capacity_sweep
+from service.core.estimates.shared_links import INTERFERENCE_RUNS, shared_links
 from service.core.plans.moe.results import PlanMoe
 from service.core.plans.plan import ResolvedPlan
 from service.formats.documents.fields import or_none
@@ -83,7 +85,9 @@ async def moe_all_to_all(
     def render(priced: Priced) -> bytes:
         return _render(priced, data)
 
-    content = await calculate(services, plan_question(data), patched_plan, render)
+    content = await calculate(
+        services, plan_question(data), patched_plan, render, replays=INTERFERENCE_RUNS
+    )
     return Response(content, media_type="application/json")
 
 
@@ -104,6 +108,7 @@ def _render(priced: Priced, data: MoeAllToAllRequest) -> bytes:
         even,
         sweep=sweep,
         advice=_advice(resolved, moe, data),
+        shared=shared_links_out(priced.simulated, shared_links(priced.simulated)),
         matrices=data.matrices,
     )
     content = answer(

@@ -176,3 +176,37 @@ async def test_without_a_topology_there_are_bytes_and_no_links(client: httpx.Asy
     assert dispatch["wire_bytes"] == 400 * COPY
     assert not {"lower_bounds", "prediction", "between_hosts_bytes"} & dispatch.keys()
     assert "expert_exchange" in {said["code"] for said in found["not_represented"]}
+
+
+async def test_links_that_stages_and_experts_share_name_their_users(
+    client: httpx.AsyncClient,
+) -> None:
+    """Experts of the first stage are on both hosts, and so are the ends of each boundary."""
+    stage = {"forward_seconds": 0.001, "backward_seconds": 0.002}
+    patch = {
+        "costs": {"stages": [{**stage, "boundary_bytes": 50_000_000}, stage]},
+        "parallelism": {"pipeline": 2, "data": 2, "expert": 2},
+        "placement": {"devices": ["host0/gpu0", "host1/gpu0", "host1/gpu1", "host0/gpu1"]},
+        "moe": {
+            "routing": None,
+            "skew": {"kind": "hot_expert", "fraction": 1, "expert": 0},
+            "shape": {"layers_per_stage": [1, 0]},
+        },
+    }
+    found = await ask(client, patch=patch)
+    shared = found["shared_links"]
+    assert shared["shared"] == len(shared["links"]) > 0
+    link = next(one for one in shared["links"] if one["transfers_and_exchanges"])
+    assert "transfer" in {one["use"] for one in link["users"]}
+    assert {"dispatch", "combine"} & {one["use"] for one in link["users"]}
+    assert link["bytes_per_microbatch"] == sum(one["bytes_per_microbatch"] for one in link["users"])
+    transfer = next(one for one in link["users"] if one["use"] == "transfer")
+    assert transfer["bytes_per_microbatch"] == 50_000_000
+    interference = shared["interference"]
+    assert found["uniform_routing"]["routed"]["iteration_seconds"] == pytest.approx(
+        interference["together_seconds"]
+    )
+    parts = ("among_transfers_seconds", "among_exchanges_seconds", "between_seconds")
+    assert interference["apart_seconds"] + sum(interference[one] for one in parts) == pytest.approx(
+        interference["together_seconds"]
+    )

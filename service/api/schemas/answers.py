@@ -6,8 +6,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from service.app.pricing import Answerable
+from service.api.schemas.uniform_routing import (
+    UniformRouting,
+    peaks_beside_uniform,
+    uniform_routing_terms,
+)
+from service.app.pricing import Answerable, Ordered, Priced
 from service.app.pricing import Pin as CorePin
+from service.core.estimates.estimate import plan_live_activations
+from service.core.estimates.uniform_routing import beside_uniform, known_peak
 from service.core.plans.plan import Placed, ResolvedPlan, Statement
 from service.core.schedules.transfers import TransferMode
 from service.formats.documents.fields import or_unset
@@ -77,7 +84,7 @@ class StatementOut(msgspec.Struct, kw_only=True, frozen=True):
     detail: Annotated[str, Meta(description="A sentence, for people.")]
 
 
-class Context(msgspec.Struct, kw_only=True, frozen=True):
+class Context(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """The part that all answers of the calculations share."""
 
     model_version: Annotated[
@@ -98,6 +105,13 @@ class Context(msgspec.Struct, kw_only=True, frozen=True):
     not_represented: Annotated[
         list[StatementOut], Meta(description="What the numbers leave out; unknown is not zero.")
     ]
+    uniform_routing: Annotated[
+        UniformRouting | msgspec.UnsetType,
+        Meta(
+            description="The main numbers beside those of the same plan with tokens that choose "
+            "their experts evenly; absent where they do anyway, and where there are no experts."
+        ),
+    ] = msgspec.UNSET
 
 
 def answer_type(name: str, terms: type[msgspec.Struct]) -> type[msgspec.Struct]:
@@ -107,7 +121,8 @@ def answer_type(name: str, terms: type[msgspec.Struct]) -> type[msgspec.Struct]:
     context, so the flat answers are put together here.
     """
     fields: list[tuple[str, Any, Any] | tuple[str, Any]] = [
-        (field.name, field.type) for field in msgspec.structs.fields(Context)
+        (field.name, field.type) if field.required else (field.name, field.type, field.default)
+        for field in msgspec.structs.fields(Context)
     ]
     return msgspec.defstruct(
         name, fields, bases=(terms,), kw_only=True, frozen=True, module=__name__
@@ -182,10 +197,24 @@ def answer(
                 *also_left_out,
             )
         ),
+        uniform_routing=_uniform_routing(priced),
     )
     fields = {name: getattr(terms, name) for name in terms.__struct_fields__}
     fields |= {name: getattr(context, name) for name in context.__struct_fields__}
     return type_(**fields)
+
+
+def _uniform_routing(priced: Answerable) -> UniformRouting | msgspec.UnsetType:
+    """Unset where tokens choose evenly; of the order alone where nothing was simulated."""
+    if isinstance(priced, Priced) and priced.uniform is not None:
+        return uniform_routing_terms(beside_uniform(priced.simulated, priced.uniform))
+    if isinstance(priced, Ordered) and priced.uniform is not None:
+        routed, uniform = (
+            known_peak(plan_live_activations(resolved, priced.program))
+            for resolved in (priced.resolved, priced.uniform)
+        )
+        return peaks_beside_uniform(routed, uniform)
+    return msgspec.UNSET
 
 
 def _sequence_lengths(resolved: ResolvedPlan) -> dict[str, Any]:

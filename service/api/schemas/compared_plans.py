@@ -17,10 +17,12 @@ from service.api.schemas.answers import (
 )
 from service.api.schemas.differences import Differences, differences_terms
 from service.api.schemas.ranges import known_seconds
+from service.api.schemas.uniform_routing import UniformRouting, uniform_routing_terms
 from service.app.comparisons import ComparedPlan
 from service.core.estimates.attribution import Attribution, AttributionMethod, Cause
 from service.core.estimates.comparison import Comparison
 from service.core.estimates.iteration import throughput
+from service.core.estimates.uniform_routing import beside_uniform
 from service.core.plans.likeness import ContractField, ContractTermOrigin
 from service.core.plans.plan import Statement
 from service.core.schedules.transfers import TransferMode
@@ -106,6 +108,13 @@ class ComparedPlanOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=T
     least_headroom_bytes: Annotated[
         int | UnsetType,
         Meta(description="Of the fullest rank; below 0 where it does not fit. Absent if unknown."),
+    ] = UNSET
+    uniform_routing: Annotated[
+        UniformRouting | UnsetType,
+        Meta(
+            description="Beside the same plan with tokens that choose their experts evenly; absent "
+            "where they do anyway, and where there are no experts."
+        ),
     ] = UNSET
     assumptions: list[StatementOut]
     represented: list[StatementOut]
@@ -220,6 +229,9 @@ def compared_plan(plan: ComparedPlan) -> ComparedPlanOut:
         least_headroom_bytes=UNSET
         if terms.memory is None
         else or_unset(terms.memory.least_headroom),
+        uniform_routing=UNSET
+        if plan.priced.uniform is None
+        else uniform_routing_terms(beside_uniform(terms.simulated, plan.priced.uniform)),
         assumptions=statements(_assumptions(plan)),
         represented=statements(terms.represented),
         not_represented=statements(terms.not_represented),

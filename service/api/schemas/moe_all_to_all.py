@@ -9,6 +9,7 @@ import numpy.typing as npt
 from msgspec import UNSET, Meta, UnsetType
 
 from service.api.schemas.answers import answer_type
+from service.api.schemas.exchange_links import SharedLinksOut
 from service.api.schemas.expert_layers import ExpertLayerOut, expert_run
 from service.api.schemas.expert_placements import (
     CapacityPoint,
@@ -174,6 +175,13 @@ class MoeAllToAll(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True)
         EvenTotals | UnsetType, Meta(description="Absent where the plan's tokens choose evenly.")
     ] = UNSET
     layers: list[ExpertLayerOut]
+    shared_links: Annotated[
+        SharedLinksOut,
+        Meta(
+            description="Links that transfers and exchanges, or exchanges of several stages, use "
+            "both; none without a topology."
+        ),
+    ]
     capacity_factors: Annotated[
         list[CapacityPoint] | UnsetType, Meta(description="Where they were asked for.")
     ] = UNSET
@@ -195,6 +203,7 @@ def moe_all_to_all_terms(
     *,
     sweep: tuple[FactorPoint, ...] | None = None,
     advice: ExpertAdvice | None = None,
+    shared: SharedLinksOut,
     matrices: bool = False,
 ) -> MoeAllToAll:
     """The wire form of a report on the experts of a plan."""
@@ -214,6 +223,7 @@ def moe_all_to_all_terms(
             more_expert_seconds=to_seconds(totals.picoseconds - even.picoseconds),
         ),
         layers=_layers(resolved, report, matrices=matrices),
+        shared_links=shared,
         capacity_factors=UNSET if sweep is None else capacity_points(sweep),
         advice=UNSET if advice is None else advice_out(advice),
     )

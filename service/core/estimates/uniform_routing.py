@@ -4,6 +4,7 @@ An average hides the expert that everybody waits for, so what rests on a routing
 an even one would have said. All of it is predicted, but for the bound of the cadence.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -11,9 +12,17 @@ from service.core.estimates.cadence import plan_cadence
 from service.core.estimates.estimate import plan_live_activations, told_memory
 from service.core.estimates.iteration import plan_iteration
 from service.core.estimates.simulation import SimulatedPlan
+from service.core.memory.live import LiveActivations
 from service.core.plans.plan import Plan, ResolvedPlan
 
-__all__ = ["BesideUniform", "RoutedNumbers", "beside_uniform", "evenly_routed", "is_uneven"]
+__all__ = [
+    "BesideUniform",
+    "RoutedNumbers",
+    "beside_uniform",
+    "evenly_routed",
+    "is_uneven",
+    "known_peak",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +77,18 @@ def beside_uniform(simulated: SimulatedPlan, uniform: SimulatedPlan) -> BesideUn
     return BesideUniform(_numbers(simulated), _numbers(uniform))
 
 
+def known_peak(live: Sequence[LiveActivations]) -> int | None:
+    """Bytes of the fullest rank; None where those of any are not known."""
+    sizes = [one.peak_bytes for one in live]
+    known = [size for size in sizes if size is not None]
+    return max(known) if len(known) == len(sizes) else None
+
+
 def _numbers(simulated: SimulatedPlan) -> RoutedNumbers:
     resolved, timeline = simulated.resolved, simulated.timeline
     cadence = plan_cadence(simulated)
-    live = [one.peak_bytes for one in plan_live_activations(resolved, timeline.program)]
+    live = plan_live_activations(resolved, timeline.program)
     memory, _ = told_memory(simulated)
-    known = [size for size in live if size is not None]
     return RoutedNumbers(
         iteration=plan_iteration(simulated, cadence).picoseconds,
         makespan=timeline.makespan,
@@ -81,7 +96,7 @@ def _numbers(simulated: SimulatedPlan) -> RoutedNumbers:
         cadence_bound=cadence.bound,
         bound_by=cadence.bound_by,
         slowest_stage=cadence.slowest_stage,
-        peak_activation_bytes=max(known) if len(known) == len(live) else None,
+        peak_activation_bytes=known_peak(live),
         peak_bytes=None
         if memory is None or memory.unknown
         else max(rank.verdict.total for rank in memory.ranks),
