@@ -164,7 +164,9 @@ def price_exchange(
         resources, _ = loads.resources(network)
         fullest = int(busy.argmax()) if len(busy) else None
         binding.append(None if fullest is None else int(resources[fullest]))
-        transfers.append(0 if fullest is None else to_picoseconds(busy[fullest] / efficiency))
+        transfers.append(
+            0 if fullest is None else to_picoseconds(float(busy[fullest]) / efficiency)
+        )
         waits = found.sending_picoseconds, found.getting_picoseconds
         latencies.append(max(int(one.max(initial=0)) for one in waits))
     fewest = None

@@ -14,6 +14,7 @@ from service.core.plans.moe.inputs import ExpertLayer, MoeInputs, uniform_inputs
 from service.core.plans.moe.layers import layers_of_model, layers_of_shape, with_routing
 from service.core.plans.moe.pricing import Pricing
 from service.core.plans.moe.results import PlanMoe
+from service.core.plans.moe.sizes import size_faults
 from service.core.plans.moe.stages import overdrawn_stages, with_experts
 from service.core.plans.moe.statements import experts_assumed, experts_left_out
 from service.core.plans.moe.sums import priced_experts
@@ -90,7 +91,7 @@ def expert_inputs(
         groups=expert_groups(plan.degrees, ranks, placement, cluster),
         homes=tuple(tuple(dict.fromkeys(stage)) for stage in zip(*homes, strict=True)),
     )
-    faults += _placement_faults(inputs)
+    faults += [*_placement_faults(inputs), *size_faults(inputs)]
     if faults:
         raise InvalidInput(dict.fromkeys(faults))
     if read is None:

@@ -13,7 +13,7 @@ import pytest
 from service.core.errors import FaultCode, InvalidInput
 from service.core.plans.moe.results import Pass
 from service.core.plans.plan import ResolvedPlan
-from tests.core.plans.moe.expert_worlds import STAGE, document, hot, resolved, seen
+from tests.core.plans.moe.expert_worlds import RATES, STAGE, document, hot, resolved, seen
 from tests.core.plans.worlds import cluster
 
 FORWARD, BACKWARD = 10_000_000_000, 20_000_000_000
@@ -283,3 +283,42 @@ def test_the_slower_of_two_pipeline_ranks_stands_for_both_and_is_told() -> None:
             assert [stage.home for stage in plan.moe.stages] == [1, 1]
             assert forwards(plan) == [EVEN, EVEN]
     assert told == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "moe"),
+    [
+        (2**44, {}),
+        (2**36, {"overflow": "pad", "capacity_factor": 1e6, "capacity_scope": "global"}),
+        (2**43, {"overflow": "drop", "capacity_factor": 1e6, "capacity_scope": "global"}),
+        (2**43, {"overflow": "dropless_padded"}),
+        (
+            256,
+            {
+                "overflow": "pad",
+                "capacity_factor": 1.0,
+                "capacity_scope": "source",
+                "capacity_minimum": 2**50,
+            },
+        ),
+    ],
+)
+def test_more_bytes_than_can_be_counted_are_refused(tokens: int, moe: dict[str, Any]) -> None:
+    asked = document([1], **moe)
+    asked["workload"] = asked["workload"] | {"sequence_length": tokens}
+    with pytest.raises(InvalidInput, match="an exchange of an expert group may have") as caught:
+        resolved(asked)
+    assert [(one.code, one.path) for one in caught.value.faults] == [
+        (FaultCode.OUT_OF_RANGE, ("moe",))
+    ]
+
+
+def test_many_tokens_are_counted_exactly() -> None:
+    """Half of 2**41 assignments of a rank cross, 128 bytes each."""
+    asked = document([1], compute=RATES | {"peak_flops": 1e24, "memory_bytes_per_second": 1e24})
+    asked["workload"] = asked["workload"] | {"sequence_length": 2**40}
+    plan = resolved(asked)
+    assert plan.moe is not None
+    dispatch = plan.moe.layers[0].runs[0].forward.dispatch
+    assert dispatch is not None
+    assert int(dispatch.loads.bytes.max()) == 2**40 * 128
