@@ -48,6 +48,13 @@ async def test_answers_have_both_routings_and_their_difference(
     difference = bubbles[0]["makespan_seconds"] - bubbles[1]["makespan_seconds"]
     assert difference > 0
     assert beside["difference"]["makespan_seconds"] == pytest.approx(difference)
+    paces = [
+        (await client.post("/v1/cadence", json={"plan": PLAN, "patch": patch})).json()
+        for patch in ({}, EVENLY)
+    ]
+    for one, pace in zip(("routed", "uniform"), paces, strict=True):
+        assert beside[one]["steady_seconds"] == pace["steady_seconds"]
+    assert beside["difference"]["steady_seconds"] > 0
 
 
 async def test_what_follows_from_the_order_alone_has_both_too(client: httpx.AsyncClient) -> None:

@@ -29,6 +29,10 @@ class RoutedNumbersOut(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=
     makespan_seconds: Annotated[
         _Seconds | UnsetType, Meta(description="Prediction: of the schedule alone.")
     ] = UNSET
+    steady_seconds: Annotated[
+        _Seconds | UnsetType,
+        Meta(description="Prediction: what a microbatch adds in a long iteration."),
+    ] = UNSET
     cadence_bound_seconds: Annotated[
         _Seconds | UnsetType, Meta(description="Lower bound of what a microbatch adds.")
     ] = UNSET
@@ -46,6 +50,7 @@ class RoutingDifference(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
 
     iteration_seconds: float | UnsetType = UNSET
     makespan_seconds: float | UnsetType = UNSET
+    steady_seconds: float | UnsetType = UNSET
     cadence_bound_seconds: float | UnsetType = UNSET
     peak_activation_bytes: int | UnsetType = UNSET
     peak_bytes: int | UnsetType = UNSET
@@ -68,6 +73,7 @@ def uniform_routing_terms(found: BesideUniform) -> UniformRouting:
         difference=RoutingDifference(
             iteration_seconds=_seconds(found.iteration_difference),
             makespan_seconds=to_seconds(routed.makespan - uniform.makespan),
+            steady_seconds=_seconds(found.steady_difference),
             cadence_bound_seconds=_seconds(routed.cadence_bound - uniform.cadence_bound),
             peak_activation_bytes=_less(
                 routed.peak_activation_bytes, uniform.peak_activation_bytes
@@ -90,6 +96,7 @@ def _numbers(numbers: RoutedNumbers) -> RoutedNumbersOut:
     return RoutedNumbersOut(
         iteration_seconds=_seconds(numbers.iteration),
         makespan_seconds=to_seconds(numbers.makespan),
+        steady_seconds=_seconds(numbers.steady),
         cadence_bound_seconds=_seconds(numbers.cadence_bound),
         slowest_stage=numbers.slowest_stage,
         peak_activation_bytes=or_unset(numbers.peak_activation_bytes),

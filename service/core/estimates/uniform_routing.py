@@ -56,8 +56,16 @@ class BesideUniform:
     @property
     def iteration_difference(self) -> Fraction | None:
         """By how much the routing lengthens the iteration; None where either is unknown."""
-        routed, uniform = self.routed.iteration, self.uniform.iteration
-        return None if routed is None or uniform is None else routed - uniform
+        return _difference(self.routed.iteration, self.uniform.iteration)
+
+    @property
+    def steady_difference(self) -> Fraction | None:
+        """By how much it lengthens what a microbatch adds; None where either is unknown."""
+        return _difference(self.routed.steady, self.uniform.steady)
+
+
+def _difference(routed: Fraction | None, uniform: Fraction | None) -> Fraction | None:
+    return None if routed is None or uniform is None else routed - uniform
 
 
 def is_uneven(resolved: ResolvedPlan) -> bool:
