@@ -25,17 +25,32 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def capacity_faults(capacity: Capacity) -> list[Fault]:
-    """What contradicts itself in a capacity: fields that its policy needs, or can't use."""
-    faults = []
+    """What contradicts itself in a capacity, under the names that requests have for its fields."""
     policy = capacity.overflow.value
-    for name in ("factor", "scope"):
-        given = getattr(capacity, name) is not None
-        if capacity.limits and not given:
-            detail = f"the policy {policy} limits what an expert takes, so it needs a {name}"
-            faults.append(Fault(FaultCode.MISSING_FIELD, (name,), detail))
-        elif given and not capacity.limits:
-            detail = f"the policy {policy} limits nothing, so it has no {name}: leave it out"
-            faults.append(Fault(FaultCode.EXCLUSIVE_FIELDS, (name,), detail))
+    if not capacity.limits:
+        stated = (
+            ("capacity_factor", capacity.factor is not None),
+            ("capacity_scope", capacity.scope is not None),
+            ("capacity_minimum", capacity.minimum > 0),
+            ("capacity_alignment", capacity.alignment > 1),
+        )
+        detail = (
+            f"{policy} has no capacity: leave this out, or say in overflow what happens to tokens "
+            "beyond it"
+        )
+        return [
+            Fault(FaultCode.EXCLUSIVE_FIELDS, (name,), detail) for name, given in stated if given
+        ]
+    faults = []
+    if capacity.factor is None:
+        detail = f"{policy} begins at a capacity: say which part of the mean"
+        faults.append(Fault(FaultCode.MISSING_FIELD, ("capacity_factor",), detail))
+    if capacity.scope is None:
+        detail = (
+            "say of which tokens the capacity is a share: source (each rank's own, as Megatron-LM "
+            "and DeepSpeed count it) or global (of all of the group)"
+        )
+        faults.append(Fault(FaultCode.MISSING_FIELD, ("capacity_scope",), detail))
     return faults
 
 
@@ -73,8 +88,7 @@ def admit(assignments: Assignments, capacity: Capacity) -> Admitted:
     if capacity.overflow is OverflowPolicy.DROPLESS:
         return Admitted(counts, counts, nobody, nobody, nobody, _everyone(assignments), None)
     if capacity.overflow is OverflowPolicy.DROPLESS_PADDED:
-        largest = max(capacity.minimum, int(counts.max(initial=0)))
-        block = _aligned(largest, capacity.alignment)
+        block = int(counts.max(initial=0))
         return Admitted(counts, np.full_like(counts, block), nobody, nobody, nobody, None, block)
     if capacity.overflow is OverflowPolicy.REROUTE:
         return _rerouted(assignments, capacity, None)

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from service.core.errors import Fault, FaultCode, Path
+from service.core.moe.capacity import capacity_faults
 from service.core.moe.overflow import OverflowPolicy
 from service.core.moe.settings import (
     Deduplication,
@@ -71,31 +72,8 @@ def _check_source(settings: MoeSettings, degrees: Degrees) -> list[Fault]:
 
 
 def _check_capacity(settings: MoeSettings) -> list[Fault]:
-    capacity, faults = settings.capacity, []
-    if not capacity.limits:
-        stated = (
-            ("capacity_factor", capacity.factor is not None),
-            ("capacity_scope", capacity.scope is not None),
-            ("capacity_minimum", capacity.minimum > 0),
-            ("capacity_alignment", capacity.alignment > 1),
-        )
-        for name, is_stated in stated:
-            if is_stated:
-                detail = (
-                    f"{capacity.overflow.value} has no capacity: leave this out, or say in "
-                    "moe.overflow what happens to tokens beyond it"
-                )
-                faults.append(_fault(FaultCode.EXCLUSIVE_FIELDS, detail, name))
-    else:
-        if capacity.factor is None:
-            detail = f"{capacity.overflow.value} begins at a capacity: say which part of the mean"
-            faults.append(_fault(FaultCode.MISSING_FIELD, detail, "capacity_factor"))
-        if capacity.scope is None:
-            detail = (
-                "say of which tokens the capacity is a share: source (each rank's own, as "
-                "Megatron-LM and DeepSpeed count it) or global (of all of the group)"
-            )
-            faults.append(_fault(FaultCode.MISSING_FIELD, detail, "capacity_scope"))
+    capacity = settings.capacity
+    faults = [fault.under("moe") for fault in capacity_faults(capacity)]
     falls_back = capacity.overflow is OverflowPolicy.FALLBACK
     seconds = settings.fallback_seconds_per_row
     if falls_back and seconds is None:

@@ -53,12 +53,13 @@ def random_cases(seed: int, number: int) -> Iterator[TokenCase]:
         factor = random.choice(("0.5", "1.0", "1.1", "1.25", "2.0"))
         minimum, alignment = random.choice((0, 0, 1, 3)), random.choice((1, 1, 4))
         for policy in POLICIES:
-            rounded = replace(case, overflow=policy, minimum=minimum, alignment=alignment)
+            chosen = replace(case, overflow=policy)
             if policy.startswith("dropless"):
-                yield rounded
+                yield chosen
                 continue
+            rounded = replace(chosen, factor=factor, minimum=minimum, alignment=alignment)
             for scope in ("source", "global"):
-                yield replace(rounded, factor=factor, scope=scope)
+                yield replace(rounded, scope=scope)
 
 
 def _token(random: Random, weights: list[int], top_k: int) -> tuple[int, ...]:

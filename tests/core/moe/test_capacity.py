@@ -111,10 +111,10 @@ def test_padding_of_an_expert_comes_from_sources_by_their_tokens() -> None:
 
 
 def test_dropless_padded_takes_the_largest_block_of_the_group() -> None:
-    admitted = admit(asked([5, 0], [1, 2]), Capacity(OverflowPolicy.DROPLESS_PADDED, alignment=4))
-    assert admitted.wire.tolist() == [[8, 8], [8, 8]]
+    admitted = admit(asked([5, 0], [1, 2]), Capacity(OverflowPolicy.DROPLESS_PADDED))
+    assert admitted.wire.tolist() == [[5, 5], [5, 5]]
     assert admitted.kept.tolist() == [[5, 0], [1, 2]]
-    assert admitted.capacity == 8
+    assert admitted.capacity == 5
 
 
 def test_rerouted_tokens_fill_the_emptiest_experts() -> None:
@@ -204,13 +204,13 @@ def test_the_last_tokens_of_a_source_are_beyond_its_capacity() -> None:
 def test_what_contradicts_itself_is_refused() -> None:
     nothing = asked([1, 1])
     assert refusals(lambda: admit(nothing, Capacity(OverflowPolicy.DROP))) == [
-        (FaultCode.MISSING_FIELD, ("factor",)),
-        (FaultCode.MISSING_FIELD, ("scope",)),
+        (FaultCode.MISSING_FIELD, ("capacity_factor",)),
+        (FaultCode.MISSING_FIELD, ("capacity_scope",)),
     ]
     dropless = Capacity(OverflowPolicy.DROPLESS, 1.25, CapacityScope.SOURCE)
     assert refusals(lambda: admit(nothing, dropless)) == [
-        (FaultCode.EXCLUSIVE_FIELDS, ("factor",)),
-        (FaultCode.EXCLUSIVE_FIELDS, ("scope",)),
+        (FaultCode.EXCLUSIVE_FIELDS, ("capacity_factor",)),
+        (FaultCode.EXCLUSIVE_FIELDS, ("capacity_scope",)),
     ]
     assert refusals(lambda: capacity_rows(Capacity(OverflowPolicy.DROPLESS), [1], 1)) == [
         (FaultCode.NOT_SUPPORTED, ("overflow",))

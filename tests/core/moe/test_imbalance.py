@@ -105,4 +105,4 @@ def test_a_policy_without_capacity_has_no_sweep() -> None:
             ReplicaSplitting.EVEN,
             node_of_source=np.zeros(1, dtype=np.int64),
         )
-    ) == [(FaultCode.EXCLUSIVE_FIELDS, ("factor",))]
+    ) == [(FaultCode.EXCLUSIVE_FIELDS, ("capacity_factor",))]

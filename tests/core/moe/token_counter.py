@@ -212,8 +212,7 @@ def _pad(case: TokenCase, found: Counted) -> None:
     pairs = [(r, e) for r in range(len(case.tokens)) for e in range(case.experts)]
     if case.overflow == "dropless_padded":
         most = max(found.kept[pair] for pair in pairs)
-        rows = next(r for r in count(max(most, case.minimum)) if r % case.alignment == 0)
-        found.wire.update(dict.fromkeys(pairs, rows))
+        found.wire.update(dict.fromkeys(pairs, most))
     elif case.overflow == "pad" and case.scope == "source":
         for source, expert in pairs:
             found.wire[source, expert] = rows_of_expert(case, _asked(case, source))
