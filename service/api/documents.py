@@ -35,7 +35,13 @@ from service.web.openapi import ANSWER_HEADERS, CONDITIONAL, EXAMPLE
 from service.web.problems import Problem, RequestFaultCode, parameter_error
 from service.web.responses import json_response, tagged_response
 
-__all__ = ["DocumentName", "DocumentReference", "document_router", "required_name"]
+__all__ = [
+    "DocumentName",
+    "DocumentReference",
+    "RoutingReference",
+    "document_router",
+    "required_name",
+]
 
 AnyRequest = Request[Any, Any, Any]
 
@@ -58,6 +64,7 @@ def _reference_like(example: str) -> Meta:
 
 DocumentName = FromPath[Annotated[str, _name_like("two-dgx-h100")]]
 DocumentReference = FromPath[Annotated[str, _reference_like("two-dgx-h100")]]
+RoutingReference = FromPath[Annotated[str, _reference_like("four-ranks-eight-experts")]]
 
 
 def required_name(text: str) -> str:

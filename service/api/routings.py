@@ -1,4 +1,4 @@
-"""Routings: the document routes and the import of expert loads that others recorded."""
+"""Routings: the document routes, the import of loads that others recorded, and their balance."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from service.api.documents import DocumentName, document_router, required_name
 from service.api.imports import MAX_IMPORT_BYTES, digests_of
 from service.api.injection import InjectedServices
+from service.api.routing_balance import balance_routing
 from service.api.schemas.routing_imports import (
     RoutingImportAnswer,
     RoutingImportFields,
@@ -92,4 +93,6 @@ async def import_files(
     return await respond_once(request, services, asked, create, answer)
 
 
-routings = document_router(DocumentKind.ROUTING, "four-ranks-eight-experts", [import_files])
+routings = document_router(
+    DocumentKind.ROUTING, "four-ranks-eight-experts", [import_files, balance_routing]
+)

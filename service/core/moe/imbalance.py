@@ -1,7 +1,8 @@
 """How unevenly rows are spread over experts, ranks or hosts, and what waiting for that costs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ __all__ = ["Imbalance", "Tails", "imbalance", "nearest_rank", "rows_by_node", "t
 
 Int64Array = npt.NDArray[np.int64]
 Number = TypeVar("Number", np.int64, np.float64)
+Figure = TypeVar("Figure", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,13 @@ class Imbalance:
 
 
 @dataclass(frozen=True, slots=True)
-class Tails:
+class Tails(Generic[Figure]):
     """Percentiles of rows by nearest rank, so that each is a number of rows that occurred."""
 
-    p50: int
-    p90: int
-    p99: int
-    most: int
+    p50: Figure
+    p90: Figure
+    p99: Figure
+    most: Figure
 
 
 def imbalance(rows: npt.NDArray[Number]) -> Imbalance:
@@ -58,15 +60,25 @@ def rows_by_node(rows: npt.NDArray[Number], node_of_rank: npt.ArrayLike) -> npt.
     return found
 
 
-def tails(rows: npt.ArrayLike) -> Tails:
+@overload
+def tails(rows: npt.NDArray[np.int64] | Sequence[int]) -> Tails[int]: ...
+
+
+@overload
+def tails(rows: npt.NDArray[np.float64]) -> Tails[float]: ...
+
+
+def tails(
+    rows: npt.NDArray[np.float64] | npt.NDArray[np.int64] | Sequence[int],
+) -> Tails[float] | Tails[int]:
     """Of rows of any shape, as of all ranks in all layers and steps; there is at least one."""
-    ordered = np.sort(np.asarray(rows, dtype=np.int64), axis=None)
+    ordered = np.sort(np.asarray(rows), axis=None).tolist()
     p50, p90, p99, most = (nearest_rank(ordered, share) for share in (0.5, 0.9, 0.99, 1.0))
     return Tails(p50, p90, p99, most)
 
 
-def nearest_rank(ordered: Int64Array, share: float) -> int:
-    """The least of (n,) ascending numbers that at least this share of them does not exceed."""
+def nearest_rank(ordered: Sequence[Figure], share: float) -> Figure:
+    """The least of ascending numbers that at least this share of them does not exceed."""
     # Products such as 0.07 x 100 are a bit above the whole number that they mean.
     place = int(np.ceil(round(share * len(ordered), 9))) - 1
-    return int(ordered[max(0, place)])
+    return ordered[max(0, place)]

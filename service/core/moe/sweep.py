@@ -8,28 +8,25 @@ import numpy.typing as npt
 
 from service.core.moe.assignments import Assignments
 from service.core.moe.capacity import admit
+from service.core.moe.fates import Fates, all_fates, fates_of
 from service.core.moe.overflow import Capacity
-from service.core.moe.served import Admitted, ExpertPlacement
+from service.core.moe.served import ExpertPlacement
 from service.core.moe.serving import serve
 from service.core.moe.settings import ReplicaSplitting
 
-__all__ = ["SweepPoint", "padded_fraction", "sweep"]
+__all__ = ["SweepPoint", "sweep", "together"]
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """Under one factor: rows of an expert (see `Admitted.capacity`), drops, rows, padding.
-
-    `padded_fraction` is that of the rows that travel and are computed.
+    """Under one factor: rows of an expert (see `Admitted.capacity`), fates, and the most rows of a
+    rank.
     """
 
     factor: float
     capacity_rows: int
-    dropped_fraction: float
-    fallback_fraction: float
-    rerouted_fraction: float
+    fates: Fates
     most_rank_rows: int
-    padded_fraction: float
 
 
 def sweep(
@@ -47,7 +44,6 @@ def sweep(
     Raises InvalidInput where the policy has no capacity.
     """
     points = []
-    total = max(1, assignments.total)
     for factor in factors:
         admitted = admit(assignments, replace(capacity, factor=factor))
         served = serve(
@@ -62,17 +58,21 @@ def sweep(
             SweepPoint(
                 factor=factor,
                 capacity_rows=admitted.capacity or 0,
-                dropped_fraction=admitted.dropped_fraction,
-                fallback_fraction=int(admitted.fallback.sum()) / total,
-                rerouted_fraction=int(admitted.rerouted.sum()) / total,
+                fates=fates_of(admitted, assignments),
                 most_rank_rows=int(served.rank_rows.max(initial=0)),
-                padded_fraction=padded_fraction(admitted),
             )
         )
     return tuple(points)
 
 
-def padded_fraction(admitted: Admitted) -> float:
-    """Of all rows that travel and are computed, the share that no token asked for; 0 of none."""
-    rows = int(admitted.wire.sum())
-    return 1 - int(admitted.kept.sum()) / rows if rows else 0.0
+def together(sweeps: Sequence[Sequence[SweepPoint]]) -> tuple[SweepPoint, ...]:
+    """Sweeps over the same factors, of several steps or layers, as one."""
+    return tuple(
+        SweepPoint(
+            points[0].factor,
+            max(point.capacity_rows for point in points),
+            all_fates(point.fates for point in points),
+            max(point.most_rank_rows for point in points),
+        )
+        for points in zip(*sweeps, strict=True)
+    )

@@ -60,7 +60,7 @@ def test_a_sweep_by_hand() -> None:
         node_of_source=np.zeros(2, dtype=np.int64),
     )
     assert [point.capacity_rows for point in points] == [2, 4, 6]
-    assert [point.dropped_fraction for point in points] == [8 / 16, 2 / 16, 0]
+    assert [point.fates.dropped_fraction for point in points] == [8 / 16, 2 / 16, 0]
     assert [point.most_rank_rows for point in points] == [8, 14, 16]
     padded = sweep(
         assignments,
@@ -71,7 +71,7 @@ def test_a_sweep_by_hand() -> None:
         node_of_source=np.zeros(2, dtype=np.int64),
     )
     assert [point.most_rank_rows for point in padded] == [8, 16]
-    assert [point.padded_fraction for point in padded] == [0.5, 1 - 14 / 32]
+    assert [point.fates.padded_fraction for point in padded] == [0.5, 1 - 14 / 32]
 
 
 def test_a_sweep_tells_who_goes_elsewhere_from_who_is_dropped() -> None:
@@ -89,7 +89,8 @@ def test_a_sweep_tells_who_goes_elsewhere_from_who_is_dropped() -> None:
             ReplicaSplitting.EVEN,
             node_of_source=np.zeros(1, dtype=np.int64),
         )
-        found = point.dropped_fraction, point.fallback_fraction, point.rerouted_fraction
+        fates = point.fates
+        found = fates.dropped_fraction, fates.fallback_fraction, fates.rerouted_fraction
         assert found == fractions
 
 
