@@ -63,7 +63,8 @@ def _mend_columns(
 ) -> None:
     """Moves units along rows, in place, until columns sum to `columns` as nearly as they can."""
     beyond = counts.sum(axis=0) - largest_remainder(columns, int(counts.sum()))
-    while beyond.any():
+    # Rows whose shares don't sum to what they should leave one side over.
+    while beyond.max(initial=0) > 0 > beyond.min(initial=0):
         above, below = int(np.argmax(beyond)), int(np.argmin(beyond))
         room = (counts[:, above] > 0) & (counts[:, below] < tokens)
         # Best a row where one entry was rounded up and the other could have been instead.

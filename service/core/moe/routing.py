@@ -112,6 +112,9 @@ def assignments(
             skewed(routing.skew, tokens, routing.top_k, routing.experts, ranks=many, step=step)
         )
     record = _record(routing, layer, step)
+    if not record.counts.any() and tokens.any():
+        detail = f"layer {layer} of the routing has no tokens: nobody says what those here ask for"
+        raise InvalidInput([Fault(FaultCode.INCONSISTENT, (), detail)])
     if record.choices is not None:
         return _from_tokens(routing.top_k, record, record.choices, tokens)
     return _from_counts(routing, routing.top_k, record, tokens)

@@ -185,6 +185,13 @@ def test_loads_that_are_no_tokens_carry_no_traffic() -> None:
     assert [fault.code for fault in refused.value.faults] == [FaultCode.NOT_SUPPORTED]
 
 
+def test_a_record_without_tokens_says_nothing_of_other_tokens() -> None:
+    silent = of_counts([0, 0], [0, 0])
+    with pytest.raises(InvalidInput, match="layer 7 of the routing has no tokens"):
+        routed(silent, 4, 4)
+    assert routed(silent, 0, 0).assignments.counts.tolist() == [[0, 0], [0, 0]]
+
+
 def test_a_layer_that_the_routing_has_not_is_refused_with_those_it_has() -> None:
     with pytest.raises(InvalidInput, match="no layer 6; its layers are 7"):
         assignments(of_counts([1, 1]), 6, 0, np.array([2]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from service.core.errors import Statement
+from service.core.errors import InvalidInput, Statement
 from service.core.moe.assignments import Assignments
 from service.core.moe.capacity import admit
 from service.core.moe.copies import dispatch
@@ -47,7 +47,7 @@ def stage_flow(inputs: MoeInputs, layer: ExpertLayer, size_class: int, home: int
 
     A routing with more sources than a group has ranks is that of all groups together, each taking
     its own; one with fewer or as many is that of each group. Raises `InvalidInput` for placements
-    that name experts the layer does not have, or leave some out.
+    that name experts the layer does not have, or leave some out, and for routings without tokens.
     """
     settings, groups = inputs.settings, inputs.groups[home]
     asked, notes = _asked(inputs, layer, size_class, groups)
@@ -96,7 +96,10 @@ def _asked(
         sources = routing.records[number, step % routing.steps].sources
     together = groups.count if sources > groups.width else 1
     tokens = np.full(groups.width * together, inputs.tokens[size_class], dtype=np.int64)
-    routed = assignments(routing, number, step, tokens, ranks=inputs.expert)
+    try:
+        routed = assignments(routing, number, step, tokens, ranks=inputs.expert)
+    except InvalidInput as invalid:
+        raise InvalidInput(fault.under("routing") for fault in invalid.faults) from invalid
     if together == 1:
         return (routed.assignments,) * groups.count, routed.notes
     return _divided(routed.assignments, groups.width), routed.notes

@@ -1,7 +1,9 @@
 """What the groups of a stage are asked, from routings of fewer, as many and more sources."""
 
 import numpy as np
+import pytest
 
+from service.core.errors import InvalidInput
 from service.core.moe.overflow import Capacity, CapacityScope, OverflowPolicy
 from service.core.moe.skews import Skew, SkewKind
 from service.core.plans.moe.flow import stage_flow
@@ -53,6 +55,13 @@ def test_a_step_is_read_by_its_size_class() -> None:
     asked = inputs(ONE, routing=seen([even], [hot]), steps=(0, 1))
     rows = [stage_flow(asked, asked.layers[0], n, 0).groups[0].served.rank_rows for n in (0, 1)]
     assert [one.tolist() for one in rows] == [[8, 8], [16, 0]]
+
+
+def test_a_routing_without_tokens_is_told_where_it_is_named() -> None:
+    asked = inputs(ONE, routing=seen([[[0, 0, 0, 0]] * 2]))
+    with pytest.raises(InvalidInput) as refused:
+        stage_flow(asked, asked.layers[0], 0, 0)
+    assert [fault.path for fault in refused.value.faults] == [("routing",)]
 
 
 def test_a_skew_has_its_hot_rank_where_the_experts_stand() -> None:
