@@ -195,6 +195,10 @@ def test_alone_nothing_waits_and_bounds_stay_below(seed: int) -> None:
         line = timeline_of(case)
         alone = simulate_transfers(case.program, line.times, line.transfers.without_contention())
         assert np.array_equal(alone.durations, line.durations)
+        apart = line.transfers.without_exchanges().without_transfers()
+        off_links = simulate_transfers(case.program, line.times, apart)
+        assert np.array_equal(off_links.run.start, alone.run.start)
+        assert not link_busy(off_links).any()
         assert not alone.exchange_waits.any()
         contention = line.makespan - alone.makespan
         assert measure_bubble(line).excess.contention == contention
