@@ -6,7 +6,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from service.api.schemas.link_use import exchange_of
 from service.core.amounts import largest
 from service.core.estimates.simulation import SimulatedPlan
 from service.core.plans.plan import Boundary
@@ -29,11 +28,8 @@ __all__ = [
 MAX_PATH_STEPS = 2_000
 
 
-class QueuedBehind(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A message that held a link for which a message of the path waited.
-
-    Or what the experts of one stage exchanged for a microbatch: then both stages are that one.
-    """
+class QueuedBehind(msgspec.Struct, kw_only=True, frozen=True):
+    """A message that held a link for which a message of the path waited."""
 
     link: str
     source_stage: Annotated[int, Meta(ge=0)]
@@ -42,10 +38,6 @@ class QueuedBehind(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     microbatch: Annotated[int, Meta(ge=0)]
     start_seconds: Annotated[float, Meta(ge=0)]
     end_seconds: Annotated[float, Meta(ge=0)]
-    exchange_of: Annotated[
-        str | msgspec.UnsetType,
-        Meta(description="The kind of operation that exchanges it with experts; else absent."),
-    ] = msgspec.UNSET
 
 
 class PathStep(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -64,8 +56,7 @@ class PathStep(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         str | msgspec.UnsetType,
         Meta(
             description="In `link` mode, the slowest link of that transfer: the last to be done "
-            "with it. Absent where it occupies none. Where `exchange_seconds` is there, that of "
-            "what the operation exchanges with experts."
+            "with it. Absent where it occupies none."
         ),
     ] = msgspec.UNSET
     queued_behind: Annotated[
@@ -75,14 +66,16 @@ class PathStep(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
             "the path comes from the sender of the first of them."
         ),
     ] = msgspec.field(default_factory=list)
-    exchange_seconds: Annotated[
-        Annotated[float, Meta(ge=0)] | msgspec.UnsetType,
+    exchange_link: Annotated[
+        str | msgspec.UnsetType,
         Meta(
-            description="What of the operation is on the path, where that is not all of it: it "
-            "ended late because what it exchanges with experts queued, and the path comes over "
-            "what is in `queued_behind`; or what it exchanges was ahead of others, and only its "
-            "start is on the path."
+            description="The link for which it waited with what it exchanges with experts, so that "
+            "it took longer than alone; absent where it did not."
         ),
+    ] = msgspec.UNSET
+    exchange_wait_seconds: Annotated[
+        Annotated[float, Meta(ge=0)] | msgspec.UnsetType,
+        Meta(description="How much longer; counted as queued on that link."),
     ] = msgspec.UNSET
 
 
@@ -195,29 +188,28 @@ def _bottleneck(boundary: Boundary, *, gradient: bool) -> str | msgspec.UnsetTyp
 
 
 def _step(simulated: SimulatedPlan, step: PathOperation) -> PathStep:
-    link: int | None = None
-    ahead: tuple[PathQueue, ...] = ()
-    if step.exchange is not None:
-        link, ahead = step.exchange.link, step.exchange.ahead
-    elif step.after is not None:
-        link, ahead = step.after.link, step.after.ahead
-    whole = step.exchange is None and step.time == simulated.timeline.durations[step.operation]
+    after, exchange = step.after, step.exchange
     return PathStep(
         kind=step.kind.name.lower(),
         stage=step.stage,
         microbatch=step.microbatch,
-        transfer_seconds=0.0 if step.after is None else to_seconds(step.after.latency),
+        transfer_seconds=0.0 if after is None else to_seconds(after.latency),
         start_seconds=to_seconds(step.start),
         end_seconds=to_seconds(step.end),
-        link=msgspec.UNSET if link is None else simulated.links[link].resource,
-        queued_behind=[_queued(simulated, queue) for queue in ahead],
-        exchange_seconds=msgspec.UNSET if whole else to_seconds(step.time),
+        link=msgspec.UNSET
+        if after is None or after.link is None
+        else simulated.links[after.link].resource,
+        queued_behind=[] if after is None else [_queued(simulated, queue) for queue in after.ahead],
+        exchange_link=msgspec.UNSET
+        if exchange is None
+        else simulated.links[exchange.link].resource,
+        exchange_wait_seconds=msgspec.UNSET if exchange is None else to_seconds(exchange.waited),
     )
 
 
 def _queued(simulated: SimulatedPlan, queue: PathQueue) -> QueuedBehind:
     program = simulated.timeline.program
-    what = carried(program, queue.bundle)
+    what = carried(program, queue.input)
     source, target = what.ends
     return QueuedBehind(
         link=simulated.links[queue.link].resource,
@@ -227,5 +219,4 @@ def _queued(simulated: SimulatedPlan, queue: PathQueue) -> QueuedBehind:
         microbatch=what.microbatch,
         start_seconds=to_seconds(queue.start),
         end_seconds=to_seconds(queue.end),
-        exchange_of=exchange_of(program, what),
     )

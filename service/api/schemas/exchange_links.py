@@ -67,7 +67,6 @@ class LinkWaitsOut(msgspec.Struct, kw_only=True, frozen=True):
     """What waits for the link in an iteration, and what for. Waits at one time each count."""
 
     transfers_behind_transfers_seconds: _Seconds
-    transfers_behind_exchanges_seconds: _Seconds
     exchanges_behind_transfers_seconds: _Seconds
     exchanges_behind_exchanges_seconds: _Seconds
 
@@ -181,7 +180,6 @@ def _mean(simulated: SimulatedPlan, amount: Amount, direction: int) -> float:
 def _waits(waits: LinkWaits) -> LinkWaitsOut:
     return LinkWaitsOut(
         transfers_behind_transfers_seconds=to_seconds(waits.transfers_behind_transfers),
-        transfers_behind_exchanges_seconds=to_seconds(waits.transfers_behind_exchanges),
         exchanges_behind_transfers_seconds=to_seconds(waits.exchanges_behind_transfers),
         exchanges_behind_exchanges_seconds=to_seconds(waits.exchanges_behind_exchanges),
     )

@@ -22,7 +22,7 @@ from service.core.moe.exchange import LinkLoads
 from service.core.plans.moe.results import ExchangePart, Pass
 from service.core.plans.plan import TransferOrigin
 from service.core.schedules.link_run import ready_times
-from service.core.schedules.link_use import intervals_of
+from service.core.schedules.link_use import intervals_of, link_exchanges
 from service.core.schedules.timeline import Timeline, simulate_transfers
 from service.core.topology.cluster import Link
 from service.core.topology.flows.network import Network
@@ -39,7 +39,6 @@ __all__ = [
     "shared_links",
 ]
 
-BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 
 # Further simulations of a plan that `shared_links` makes.
@@ -72,12 +71,11 @@ class LinkUser:
 class LinkWaits:
     """How long what a link serves waits for it, by what is ahead: picoseconds of an iteration.
 
-    All bundles together, so that waits of several at one time count several times, and none need be
-    on the critical path.
+    All of them together, so that waits of several at one time count several times, and none need be
+    on the critical path. Exchanges let transfers pass, so none of these waits for one.
     """
 
     transfers_behind_transfers: int
-    transfers_behind_exchanges: int
     exchanges_behind_transfers: int
     exchanges_behind_exchanges: int
 
@@ -304,42 +302,55 @@ def _by_link(
 
 def _waits(simulated: SimulatedPlan, names: Iterable[str]) -> dict[str, LinkWaits]:
     """Of each of these capacities; empty in modes in which nothing queues."""
-    timeline = simulated.timeline
-    if timeline.links is None:
+    timeline, carried = simulated.timeline, simulated.timeline.links
+    if carried is None:
         return {}
-    every = intervals_of(timeline, np.ones(len(timeline.links.kinds), dtype=np.bool_))
-    by_link = np.argsort(every.link, kind="stable")
-    first = every.link[by_link].searchsorted(np.arange(len(simulated.links) + 1))
-    ready = ready_times(timeline.program, timeline.run, every.bundle)
-    own = every.bundle >= timeline.links.messages
+    every = np.zeros(len(carried.kinds), dtype=np.bool_)
+    every[: carried.messages] = True
+    messages, own = intervals_of(timeline, every), link_exchanges(timeline)
+    ready = ready_times(timeline.program, timeline.run, messages.bundle)
+    ends = np.arange(len(simulated.links) + 1)
+    of_messages, of_own, of_pieces = (
+        columns.searchsorted(ends) for columns in (messages.link, own.link, own.pieces.link)
+    )
     number = {link.resource: index for index, link in enumerate(simulated.links)}
     found = {}
     for name in names:
-        if name in number:
-            served = by_link[first[number[name]] : first[number[name] + 1]]
-            found[name] = _link_waits(
-                ready[served], every.start[served], every.end[served], own[served]
-            )
+        if name not in number:
+            continue
+        link = number[name]
+        mine, exchanges, pieces = (
+            slice(*bounds[link : link + 2]) for bounds in (of_messages, of_own, of_pieces)
+        )
+        waited = own.done[exchanges] - own.ready[exchanges] - own.occupied[exchanges]
+        served = _served_in(
+            own.pieces.start[pieces],
+            own.pieces.end[pieces],
+            own.ready[exchanges],
+            own.done[exchanges],
+        )
+        behind_exchanges = int((served - own.occupied[exchanges]).sum())
+        found[name] = LinkWaits(
+            transfers_behind_transfers=int((messages.start[mine] - ready[mine]).sum()),
+            exchanges_behind_transfers=int(waited.sum()) - behind_exchanges,
+            exchanges_behind_exchanges=behind_exchanges,
+        )
     return found
 
 
-def _link_waits(ready: Int64Array, start: Int64Array, end: Int64Array, own: BoolArray) -> LinkWaits:
-    """From what one link serves, in sequence; between ready and start it serves others."""
-    waited = start - ready
-    held = np.where(own, end - start, 0)
-    before = np.concatenate(([0], np.cumsum(held)))
+def _served_in(
+    start: Int64Array, end: Int64Array, first: Int64Array, last: Int64Array
+) -> Int64Array:
+    """How much of intervals that ascend and do not overlap lies between `first` and `last`."""
+    before = np.concatenate(([0], np.cumsum(end - start)))
 
-    # How long exchanges have held the link until some time: those before, and part of one.
-    at = np.maximum(start.searchsorted(ready, side="right") - 1, 0)
-    until_ready = before[at] + np.where(own[at], np.clip(ready - start[at], 0, held[at]), 0)
-    behind_exchanges = np.where(waited > 0, before[:-1] - until_ready, 0)
-    behind_transfers = waited - behind_exchanges
-    return LinkWaits(
-        transfers_behind_transfers=int(behind_transfers[~own].sum()),
-        transfers_behind_exchanges=int(behind_exchanges[~own].sum()),
-        exchanges_behind_transfers=int(behind_transfers[own].sum()),
-        exchanges_behind_exchanges=int(behind_exchanges[own].sum()),
-    )
+    def until(time: Int64Array) -> Int64Array:
+        at = start.searchsorted(time, side="right")
+        begun = np.where(at > 0, at - 1, 0)
+        part = np.clip(time - start[begun], 0, (end - start)[begun]) if len(start) else 0
+        return np.asarray(np.where(at > 0, before[begun] + part, 0), dtype=np.int64)
+
+    return until(last) - until(first)
 
 
 def _interference(timeline: Timeline) -> Interference | None:

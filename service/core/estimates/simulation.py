@@ -238,8 +238,8 @@ def represented(simulated: SimulatedPlan) -> tuple[Statement, ...]:
     links = simulated.timeline.links
     exchanges = (
         "what experts exchange during an operation, in all layers and groups of its stage, "
-        "occupies links too: it queues there with transfers and exchanges of other stages, and "
-        "makes its operation longer by what it waits"
+        "occupies links too: it waits there while transfers pass and exchanges of other stages "
+        "are before it, and makes its operation longer by that"
     )
     return (
         represented_of_order(simulated.resolved, simulated.timeline.program),

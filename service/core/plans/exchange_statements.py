@@ -13,8 +13,9 @@ __all__ = [
 EXCHANGE_QUEUES = Statement(
     "exchange_queues",
     "all that the experts of a stage exchange in one operation, in all layers and groups, is one "
-    "message that is ready when the operation starts and queues on each link by itself; alone it "
-    "is there when the operation ends, so that what it waits for makes the operation longer",
+    "message that is ready when the operation starts; each link serves it while it has no transfer "
+    "between stages, after what other stages exchange there already; alone it is there when the "
+    "operation ends, so that what it waits for makes the operation longer",
 )
 COLLECTIVES_BESIDE_EXCHANGES = Statement(
     "collectives_on_links",

@@ -30,14 +30,15 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PathQueue:
-    """A stretch of the path in which another bundle held a link that was waited for.
+    """A stretch of the path in which another transfer held a link that was waited for.
 
-    `bundle` is an index into the program's inputs, or the number of inputs + that of an operation
-    that exchanges it itself.
+    `input` is an index into the program's inputs, `edge` one into its stage edges.
     """
 
     link: int
-    bundle: int
+    input: int
+    edge: int
+    gradient: bool
     start: int  # ps
     end: int  # ps
 
@@ -48,8 +49,7 @@ class PathTransfer:
 
     `latency` is what it took on the path (ps): from its producer's end to its arrival, or from when
     the link on which it was last had served what was `ahead` of it there, in sequence. The path
-    goes on from the producer of the first of these, or from the start of the operation whose own it
-    is. `link` is the one on which it was last, None
+    goes on from the producer of the first of these. `link` is the one on which it was last, None
     where it occupied none. `holds_sender` says that the next operation is
     the sender's own, which was held until the value had arrived.
     """
@@ -65,25 +65,18 @@ class PathTransfer:
 
 @dataclass(frozen=True, slots=True)
 class PathExchange:
-    """What an operation exchanged itself was last on `link`, behind what was `ahead`, in sequence.
-
-    The path goes on from before the first of these, as it does for a transfer.
-    """
+    """What an operation exchanged itself was last on `link`, and `waited` so long for it (ps)."""
 
     link: int
-    ahead: tuple[PathQueue, ...]
+    waited: int
 
 
 @dataclass(frozen=True, slots=True)
 class PathOperation:
     """An operation on the path, and the transfer that it waited for, if any.
 
-    A fused pair stands there with the stage and microbatch of its forward.
-
-    `time` (ps) is what it takes of the path: all of it but where the path enters or leaves it in
-    between. Where it ended late as its own `exchange` queued, that is from when the link was free
-    for it. Where only its start is on the path, because what it exchanged itself was ahead of
-    another, it is zero.
+    A fused pair stands there with the stage and microbatch of its forward. Where it took longer
+    than alone, as its own `exchange` waited for a link, that wait is its last part.
     """
 
     operation: int
@@ -92,7 +85,6 @@ class PathOperation:
     microbatch: int
     start: int  # ps
     end: int  # ps
-    time: int  # ps
     after: PathTransfer | None
     exchange: PathExchange | None = None
 
@@ -101,15 +93,13 @@ class PathOperation:
 class PathOperations(Sequence[PathOperation]):
     """The operations of a path from time 0, kept as columns: each is made when it is asked for.
 
-    `operation` are their ids and `time` what each takes of the path (ps); `crossed` is the input
-    that each waited for, or by which its rank was held, -1 for none; `latency` what that took on
-    the path (ps), and `ahead`, by place on the path, what was served before it, or where nothing
-    was crossed before what the operation exchanged itself.
+    `operation` are their ids; `crossed` is the input that each waited for, or by which its rank was
+    held, -1 for none; `latency` what that took on the path (ps), and `ahead`, by place on the path,
+    what was served before it.
     """
 
     timeline: Timeline
     operation: Int64Array
-    time: Int64Array
     crossed: Int64Array
     latency: Int64Array
     ahead: Mapping[int, tuple[PathQueue, ...]]
@@ -138,10 +128,8 @@ class PathOperations(Sequence[PathOperation]):
     def _at(self, place: int) -> PathOperation:
         program, run = self.timeline.program, self.timeline.run
         operation, crossed = int(self.operation[place]), int(self.crossed[place])
-        after, exchange = None, None
-        if crossed < 0 and place in self.ahead:
-            exchange = PathExchange(self.ahead[place][0].link, self.ahead[place])
-        elif crossed >= 0:
+        after = None
+        if crossed >= 0:
             link = -1 if run.queues is None else int(run.queues.bound_link[crossed])
             after = PathTransfer(
                 input=crossed,
@@ -152,6 +140,11 @@ class PathOperations(Sequence[PathOperation]):
                 ahead=self.ahead.get(place, ()),
                 holds_sender=int(run.binding[operation]) < 0,
             )
+        exchange = None
+        waited = self.timeline.exchange_wait(operation)
+        if waited and run.queues is not None:
+            own = int(run.queues.bound_link[len(program.inputs) + operation])
+            exchange = PathExchange(own, waited)
         return PathOperation(
             operation=operation,
             stage=int(program.stage[operation]),
@@ -159,7 +152,6 @@ class PathOperations(Sequence[PathOperation]):
             microbatch=int(program.microbatch[operation]),
             start=int(run.start[operation]),
             end=int(run.end[operation]),
-            time=int(self.time[place]),
             after=after,
             exchange=exchange,
         )
@@ -169,7 +161,7 @@ class LinkShare(NamedTuple):
     """What one link does to the path, in picoseconds.
 
     `occupied` by the path's own transfers that were on it last, and `queued` for others, which it
-    served before these, or before what an operation of the path exchanged itself.
+    served before these, or while operations of the path waited to exchange something over it.
     """
 
     occupied: int
@@ -179,8 +171,6 @@ class LinkShare(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
     """From time 0 to the makespan without a gap; picoseconds that sum to the makespan exactly.
-
-    Operations count with what they take of the path.
 
     `by_transfer` is keyed by (edge index, gradient or not). `by_link` is empty but where links have
     queues: what is `occupied` there is a part of `by_transfer`, the rest of which is latency and
@@ -217,8 +207,8 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
     """Follow, from the operation that ends last, what each operation waited for.
 
     Of several that end last the lowest rank's is taken. Other chains of the same length may exist.
-    Where a transfer queued, or what an operation exchanged itself, the path goes over the bundles
-    that the link served before it, back to one that found the link free.
+    Where a transfer queued, the path goes over the transfers that the link served before it, back
+    to one that found the link free.
     """
     program = timeline.program
     path = _path(timeline) if timeline.run.queues is None else _path_over_links(timeline)
@@ -231,7 +221,7 @@ def find_critical_path(timeline: Timeline) -> CriticalPath:
         path.operation,
         path.crossed,
         path.latency,
-        path.time,
+        timeline.durations,
         operation_groups(program),
         input_ways(program),
         by_group,
@@ -272,9 +262,7 @@ def _path(timeline: Timeline) -> PathOperations:
     )
     # Copied, so that no path keeps what is as long as the program.
     operations, crossed, latency = steps[:, program.operations - count :].copy()
-    return PathOperations(
-        timeline, operations, timeline.durations[operations], crossed, latency, {}
-    )
+    return PathOperations(timeline, operations, crossed, latency, {})
 
 
 def _last_operation(timeline: Timeline) -> int:
@@ -291,35 +279,22 @@ def _path_over_links(timeline: Timeline) -> PathOperations:
     program, run = timeline.program, timeline.run
     follow = _Follow(timeline)
     rank_starts = frozenset(program.rank_offsets.tolist())
-    messages = len(program.inputs)
-    late = frozenset(np.flatnonzero(timeline.exchange_waits).tolist())
-    operation, ended = _last_operation(timeline), True
-    steps: list[tuple[int, int, int, int]] = []
+    operation = _last_operation(timeline)
+    steps: list[tuple[int, int, int]] = []
     queued: list[tuple[PathQueue, ...]] = []
     while operation >= 0:
         # Single items by `item`: a path is long, and indexing makes a numpy number of each.
-        if ended and operation in late:
-            binding = -1
-            time, ahead = follow.bundle(messages + operation)
-            steps.append((operation, time, -1, 0))
-        else:
-            binding = run.binding.item(operation)
-            latency, ahead = follow.bundle(binding) if binding >= 0 else (0, ())
-            time = timeline.durations.item(operation) if ended else 0
-            steps.append((operation, time, binding, latency))
+        binding = run.binding.item(operation)
+        latency, ahead = follow.transfer(binding) if binding >= 0 else (0, ())
+        steps.append((operation, binding, latency))
         queued.append(ahead)
-        first = ahead[0].bundle if ahead else binding
-        ended = first < messages
-        if not ended:
-            operation = first - messages
-        elif first >= 0:
-            operation = program.inputs.item(first)
+        if binding >= 0:
+            operation = program.inputs.item(ahead[0].input if ahead else binding)
         else:
             operation = -1 if operation in rank_starts else operation - 1
-    columns = np.array(list(zip(*steps[::-1], strict=True)), dtype=np.int64)
-    operations, times, crossed, latencies = columns
+    operations, crossed, latencies = np.array(list(zip(*steps[::-1], strict=True)), dtype=np.int64)
     ahead_of = {place: ahead for place, ahead in enumerate(reversed(queued)) if ahead}
-    return PathOperations(timeline, operations, times, crossed, latencies, ahead_of)
+    return PathOperations(timeline, operations, crossed, latencies, ahead_of)
 
 
 def _by_link(timeline: Timeline, path: PathOperations) -> dict[int, LinkShare]:
@@ -336,40 +311,46 @@ def _by_link(timeline: Timeline, path: PathOperations) -> dict[int, LinkShare]:
     for ahead in path.ahead.values():
         for queue in ahead:
             shares[queue.link, 1] += queue.end - queue.start
+    waited = timeline.exchange_waits[path.operation]
+    late = path.operation[waited > 0]
+    if len(late):
+        np.add.at(shares[:, 1], queues.bound_link[links.messages + late], waited[waited > 0])
     used = np.union1d(np.flatnonzero(shares.any(axis=1)), last_on[on_link]).tolist()
     return {link: LinkShare(*shares[link].tolist()) for link in used}
 
 
 class _Follow:
-    """What a bundle that queued took, and what was served before it."""
+    """What a transfer that queued took, and what was served before it."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self._served: dict[int, LinkService] = {}
 
-    def bundle(self, number: int) -> tuple[int, tuple[PathQueue, ...]]:
+    def transfer(self, binding: int) -> tuple[int, tuple[PathQueue, ...]]:
         """Its time on the path (ps), and what the link served just before it, in sequence."""
         timeline, queues = self.timeline, self.timeline.run.queues
-        if queues is None or queues.behind[number] < 0:
-            sent = timeline.run.end.item(timeline.program.inputs[number])
-            return timeline.arrival_of(number) - sent, ()
-        link = int(queues.bound_link[number])
+        arrival = timeline.arrival_of(binding)
+        if queues is None or queues.behind[binding] < 0:
+            return arrival - timeline.run.end.item(timeline.program.inputs[binding]), ()
+        link = int(queues.bound_link[binding])
         if link not in self._served:
             self._served[link] = service_of(timeline, link)
         served = self._served[link]
-        place = served.place(number)
-        latency = int(queues.arrival[number]) - int(served.start[place])
+        place = served.place(binding)
+        latency = arrival - int(served.start[place])
         ahead = []
         while served.start[place] > served.ready[place]:
             place -= 1
-            ahead.append(_queue(link, served, place))
+            ahead.append(self._queue(link, served, place))
         return latency, tuple(reversed(ahead))
 
-
-def _queue(link: int, served: LinkService, place: int) -> PathQueue:
-    return PathQueue(
-        link=link,
-        bundle=int(served.bundle[place]),
-        start=int(served.start[place]),
-        end=int(served.end[place]),
-    )
+    def _queue(self, link: int, served: LinkService, place: int) -> PathQueue:
+        program, number = self.timeline.program, int(served.bundle[place])
+        return PathQueue(
+            link=link,
+            input=number,
+            edge=int(program.input_edges[number]),
+            gradient=bool(program.input_gradient[number]),
+            start=int(served.start[place]),
+            end=int(served.end[place]),
+        )

@@ -1,4 +1,4 @@
-"""The compiled loops of link mode: events in the order of their times, and passes over them."""
+"""The compiled loop of link mode: events in the order of their times."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,11 +6,10 @@ from numba import njit, types
 
 from service.core.signatures import read_only, writable
 
-__all__ = ["latest_ends_with_links", "link_intervals", "run_events"]
+__all__ = ["run_events"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
-BoolArray = npt.NDArray[np.bool_]
 
 _HEAP = (writable(types.int64, 1),) * 3
 _EVENT = (types.int64,) * 3
@@ -150,6 +149,19 @@ def run_events(
             able_count += 1
     link_free = np.zeros(links, np.int64)
     link_last = np.full(links, -1, np.int64)
+    # Of own bundles, which a link serves while it has no message: all that messages took of it so
+    # far, and what was left of bundles at some time, when messages had taken so much.
+    link_taken = np.zeros(links, np.int64)
+    own_left, own_at, own_taken = np.zeros((3, links), np.int64)
+    most = 0
+    for bundle in range(messages, len(kind_of)):
+        if kind_of[bundle] >= 0:
+            most = max(most, offsets[kind_of[bundle] + 1] - offsets[kind_of[bundle]])
+    # By rank and place in the bundle of its operation: what has to be served until it is done, and
+    # what messages had taken when it was ready; and the link that was last looked for.
+    wanted, taken_before = np.empty((2, ranks, most), np.int64)
+    registered = np.zeros(ranks, np.bool_)
+    last_link = np.empty(ranks, np.int32)
     heap_times = np.empty(len(kind_of), np.int64)
     heap_priorities = np.empty(len(kind_of), np.int64)
     heap_bundles = np.empty(len(kind_of), np.int64)
@@ -235,6 +247,59 @@ def run_events(
         _remove_first(heap_times, heap_priorities, heap_bundles, waiting)
         waiting -= 1
         kind = kind_of[bundle]
+        if bundle >= messages:
+            exchanging = bundle - messages
+            r = rank[exchanging]
+            begun = start[exchanging]
+            first = offsets[kind]
+            finish, on = ready, -1
+            if not registered[r]:
+                registered[r] = True
+                sequence[settled] = operations + bundle
+                settled += 1
+                for e in range(first, offsets[kind + 1]):
+                    shared = link[e]
+                    backlog = max(np.int64(0), link_free[shared] - begun)
+                    taken = link_taken[shared] - backlog
+                    served = (begun - own_at[shared]) - (taken - own_taken[shared])
+                    left = max(np.int64(0), own_left[shared] - served) + occupied[e]
+                    own_left[shared], own_at[shared], own_taken[shared] = left, begun, taken
+                    wanted[r, e - first], taken_before[r, e - first] = left, taken
+                    until = begun + left + (backlog if left > 0 else np.int64(0))
+                    if on < 0 or until > finish:
+                        finish, on = until, shared
+            else:
+                for e in range(first, offsets[kind + 1]):
+                    shared = link[e]
+                    taken = link_taken[shared] - max(np.int64(0), link_free[shared] - ready)
+                    served = (ready - begun) - (taken - taken_before[r, e - first])
+                    if ready + wanted[r, e - first] - served > finish:
+                        finish, on = ready + wanted[r, e - first] - served, shared
+            if on >= 0:
+                last_link[r] = on
+            if finish > limit:
+                return -1
+            if finish > ready:
+                _push(
+                    heap_times,
+                    heap_priorities,
+                    heap_bundles,
+                    waiting,
+                    finish,
+                    priority[bundle],
+                    bundle,
+                )
+                waiting += 1
+                continue
+            registered[r] = False
+            bound_link[bundle] = last_link[r]
+            arrival[bundle] = ready + latency[kind]
+            if arrival[bundle] > limit:
+                return -1
+            end[exchanging] = max(end[exchanging], arrival[bundle])
+            able[able_count] = r
+            able_count += 1
+            continue
         latest, which, before = ready, -1, -1
         for e in range(offsets[kind], offsets[kind + 1]):
             queue = link[e]
@@ -246,146 +311,15 @@ def run_events(
                 latest, which = finish, queue
                 before = link_last[queue] if begin > ready else -1
             link_free[queue], link_last[queue] = finish, bundle
+            link_taken[queue] += occupied[e]
         arrival[bundle] = latest + latency[kind]
         if arrival[bundle] > limit:
             return -1
         bound_link[bundle], behind[bundle] = which, before
         sequence[settled] = operations + bundle
         settled += 1
-        if bundle < messages:
-            after = consumer[bundle]
-            missing[after] -= 1
-            if missing[after] == 0 and reached[rank[after]] == after:
-                able[able_count] = rank[after]
-                able_count += 1
-        else:
-            after = np.int32(bundle - messages)
-            end[after] = max(end[after], arrival[bundle])
+        after = consumer[bundle]
+        missing[after] -= 1
+        if missing[after] == 0 and reached[rank[after]] == after:
             able[able_count] = rank[after]
             able_count += 1
-
-
-@njit(
-    types.void(
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        read_only(types.int32, 1),
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        read_only(types.int32, 1),
-        read_only(types.int64, 1),
-        read_only(types.int32, 1),
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        types.int64,
-        types.int64,
-        writable(types.int64, 1),
-    ),
-    nogil=True,
-    cache=True,
-)
-def latest_ends_with_links(
-    sequence: Int64Array,
-    rank_offsets: Int64Array,
-    rank: Int32Array,
-    input_offsets: Int64Array,
-    inputs: Int64Array,
-    durations: Int64Array,
-    kind_of: Int32Array,
-    offsets: Int64Array,
-    link: Int32Array,
-    occupied: Int64Array,
-    latency: Int64Array,
-    links: int,
-    makespan: int,
-    latest: Int64Array,
-) -> None:
-    """Fill `latest`: as `latest_ends`, every link serving the bundles in the sequence it did.
-
-    Against `sequence`, in which whatever follows something comes later: the next operation of its
-    rank, its messages, the next bundle on each of its links.
-    """
-    operations, messages = len(rank), len(inputs)
-    own = len(kind_of) > messages
-    latest[:] = makespan
-    latest_arrival = np.full(messages, makespan, np.int64)
-    latest_own_start = np.full(operations if own else 0, makespan, np.int64)
-    link_must_start = np.full(links, makespan, np.int64)
-    for s in range(len(sequence) - 1, -1, -1):
-        item = sequence[s]
-        if item < operations:
-            begin = latest[item] - durations[item]
-            if own:
-                begin = min(begin, latest_own_start[item])
-            if item > rank_offsets[rank[item]]:
-                latest[item - 1] = min(latest[item - 1], begin)
-            for i in range(input_offsets[item], input_offsets[item + 1]):
-                latest_arrival[i] = begin
-            continue
-        bundle = item - operations
-        kind = kind_of[bundle]
-        if bundle < messages:
-            must_end = latest_arrival[bundle] - latency[kind]
-        else:
-            must_end = latest[bundle - messages] - latency[kind]
-        ready = must_end
-        for e in range(offsets[kind], offsets[kind + 1]):
-            begin = min(must_end, link_must_start[link[e]]) - occupied[e]
-            link_must_start[link[e]] = begin
-            ready = min(ready, begin)
-        if bundle < messages:
-            latest[inputs[bundle]] = min(latest[inputs[bundle]], ready)
-        else:
-            latest_own_start[bundle - messages] = ready
-
-
-@njit(
-    types.int64(
-        read_only(types.int64, 1),
-        read_only(types.int64, 1),
-        read_only(types.int32, 1),
-        read_only(types.int64, 1),
-        read_only(types.int32, 1),
-        read_only(types.int64, 1),
-        types.int64,
-        read_only(types.bool_, 1),
-        writable(types.int64, 1),
-        writable(types.int32, 1),
-        writable(types.int64, 1),
-        writable(types.int64, 1),
-    ),
-    nogil=True,
-    cache=True,
-)
-def link_intervals(
-    served: Int64Array,
-    ready: Int64Array,
-    kind_of: Int32Array,
-    offsets: Int64Array,
-    link: Int32Array,
-    occupied: Int64Array,
-    links: int,
-    wanted: BoolArray,
-    interval_bundle: Int64Array,
-    interval_link: Int32Array,
-    begin: Int64Array,
-    end: Int64Array,
-) -> int:
-    """When each bundle in `served` held each of its links, of those `wanted` (by place in it).
-
-    `ready` is by place in `served`, `kind_of` by bundle. The four results are long enough for all
-    that is wanted; returns how many there are.
-    """
-    link_free = np.zeros(links, np.int64)
-    count = 0
-    for s in range(len(served)):
-        kind = kind_of[served[s]]
-        for e in range(offsets[kind], offsets[kind + 1]):
-            at = max(ready[s], link_free[link[e]])
-            link_free[link[e]] = at + occupied[e]
-            if wanted[s]:
-                interval_bundle[count], interval_link[count] = served[s], link[e]
-                begin[count], end[count] = at, at + occupied[e]
-                count += 1
-    return count

@@ -85,7 +85,7 @@ def add_up_path(
     operations: Int64Array,
     crossed: Int64Array,
     latency: Int64Array,
-    times: Int64Array,
+    durations: Int64Array,
     group: Int64Array,
     way: Int64Array,
     by_group: Int64Array,
@@ -96,14 +96,13 @@ def add_up_path(
     """Add up the steps of a path: row 0 how many there are, row 1 their times together.
 
     `by_group` is (2, stages, kinds), `by_kind` (2, kinds), `by_way` (2, ways) of what was crossed;
-    `by_stage` (stages,) has times alone. `times` and `latency` are by step, `group` by operation,
-    `way` by input.
+    `by_stage` (stages,) has times alone. `durations` and `group` are by operation, `way` by input.
     """
     kinds = by_group.shape[2]
     for i in range(len(operations)):
         operation = at(operations[i])
         stage, kind = at(group[operation] // kinds), at(group[operation] % kinds)
-        time = times[i]
+        time = durations[operation]
         by_group[0, stage, kind] += 1
         by_group[1, stage, kind] += time
         by_kind[0, kind] += 1

@@ -10,7 +10,7 @@ from service.core.schedules.program import OpKind, Program
 from service.core.schedules.simulate import MAX_PICOSECONDS, Queues, Run
 from service.core.schedules.stage_times import input_microbatches
 
-__all__ = ["ready_times", "service_order", "simulate_links"]
+__all__ = ["exchange_order", "ready_times", "service_order", "simulate_links"]
 
 Int64Array = npt.NDArray[np.int64]
 Int32Array = npt.NDArray[np.int32]
@@ -30,9 +30,14 @@ def simulate_links(
     sends and awaits itself while it runs, -1 for none.
 
     The bundle of an input is ready when its producer ends, that of an operation when the operation
-    starts. Each link serves bundles first in, first out: a bundle that is ready at t holds a link
-    that is free from f on during [max(t, f), max(t, f) + occupied), on each of its links by itself,
-    and arrives its latency after the last of these ends. An operation starts when its rank is free
+    starts. Each link serves the bundles of inputs first in, first out: one that is ready at t holds
+    a link that is free from f on during [max(t, f), max(t, f) + occupied), on each of its links by
+    itself, and arrives its latency after the last of these ends. While a link has none of these it
+    serves the bundles of operations, first in, first out among themselves, and goes on with one
+    that was interrupted: long exchanges let short messages pass, as links that are shared fairly
+    nearly do.
+    Such a bundle is done on a link when that has given it the time it occupies it, and arrives its
+    latency after it is done on the last one. An operation starts when its rank is free
     and all its inputs have arrived; it ends after its duration, or when its own bundle arrives if
     that is later, and then its rank is free. What an operation waited for is told as by `simulate`,
     where the latency of an input is now the whole time from its producer's end to its arrival.
@@ -87,9 +92,17 @@ def simulate_links(
 
 
 def service_order(program: Program, queues: Queues) -> Int64Array:
-    """Bundles in the sequence in which they were served."""
-    served: Int64Array = queues.sequence[queues.sequence >= program.operations]
-    return served - program.operations
+    """The bundles of inputs in the sequence in which they were served."""
+    bundles = queues.sequence - program.operations
+    served: Int64Array = bundles[(bundles >= 0) & (bundles < len(program.inputs))]
+    return served
+
+
+def exchange_order(program: Program, queues: Queues) -> Int64Array:
+    """The operations that exchanged something themselves, in the sequence of their turns."""
+    operations = queues.sequence - program.operations - len(program.inputs)
+    exchanging: Int64Array = operations[operations >= 0]
+    return exchanging
 
 
 def ready_times(program: Program, run: Run, bundles: Int64Array) -> Int64Array:

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from service.core.schedules.event_kernels import link_intervals
-from service.core.schedules.link_run import ready_times, service_order
+from service.core.schedules.link_kernels import exchange_pieces, link_intervals
+from service.core.schedules.link_run import exchange_order, ready_times, service_order
 from service.core.schedules.timeline import Timeline
 
 __all__ = [
+    "LinkExchanges",
     "LinkIntervals",
     "LinkService",
     "count_intervals",
     "intervals_of",
     "link_busy",
+    "link_exchanges",
     "service_of",
 ]
 
@@ -32,10 +34,18 @@ class LinkIntervals:
     start: Int64Array
     end: Int64Array
 
+    def at(self, rows: Int64Array | BoolArray) -> "LinkIntervals":
+        """Those at some rows, or that a mask chooses."""
+        return LinkIntervals(self.link[rows], self.bundle[rows], self.start[rows], self.end[rows])
+
+
+_NOTHING = np.empty(0, dtype=np.int64)
+_NO_INTERVALS = LinkIntervals(_NOTHING.astype(np.int32), _NOTHING, _NOTHING, _NOTHING)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinkService:
-    """The bundles that one link served, first to last, and when, in picoseconds.
+    """The messages that one link served, first to last, and when, in picoseconds.
 
     One that found the link free starts when it is ready, any other when the one before it ends.
     """
@@ -63,25 +73,106 @@ def link_busy(timeline: Timeline) -> Int64Array:
 
 
 def count_intervals(timeline: Timeline, wanted: BoolArray) -> int:
-    """How many intervals `intervals_of` would give."""
+    """How many intervals `intervals_of` would give; at most, where messages divide exchanges."""
     links = timeline.links
     if links is None:
         return 0
     kinds = links.kinds[wanted]
-    return int(links.bundles.sizes[kinds[kinds >= 0]].sum())
+    count = int(links.bundles.sizes[kinds[kinds >= 0]].sum())
+    if wanted[links.messages :].any():
+        count += int(links.bundles.sizes[links.input_kinds].sum())
+    return count
 
 
 def intervals_of(timeline: Timeline, wanted: BoolArray) -> LinkIntervals:
-    """When each link was held by the bundles that `wanted` marks, as they were served.
+    """When each link was held by the bundles that `wanted` marks, by link, each in sequence.
 
-    `wanted` is as long as the `kinds` of the timeline's links.
+    `wanted` is as long as the `kinds` of the timeline's links. What operations exchange themselves
+    holds a link in several intervals where messages came between.
     """
     links, queues = timeline.links, timeline.run.queues
     if links is None or queues is None:
-        nothing = np.empty(0, dtype=np.int64)
-        return LinkIntervals(nothing.astype(np.int32), nothing, nothing, nothing)
+        return _NO_INTERVALS
+    if not wanted[links.messages :].any():
+        return _in_sequence(_messages(timeline, wanted[: links.messages]))
+    pieces = link_exchanges(timeline).pieces
+    shown = wanted[pieces.bundle]
+    messages, own = _messages(timeline, wanted[: links.messages]), pieces.at(shown)
+    return _in_sequence(
+        LinkIntervals(
+            np.concatenate((messages.link, own.link)),
+            np.concatenate((messages.bundle, own.bundle)),
+            np.concatenate((messages.start, own.start)),
+            np.concatenate((messages.end, own.end)),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkExchanges:
+    """What operations exchange themselves, by link and there in the sequence of their turns.
+
+    `bundle` was ready at `ready`, occupied `link` for `occupied` and was `done` with it at that
+    (ps); `pieces` are when it held it.
+    """
+
+    link: Int32Array
+    bundle: Int64Array
+    ready: Int64Array
+    occupied: Int64Array
+    done: Int64Array
+    pieces: LinkIntervals
+
+
+def link_exchanges(timeline: Timeline) -> LinkExchanges:
+    """Those of a timeline in link mode. Raises `ValueError` in the other modes."""
+    links, queues = timeline.links, timeline.run.queues
+    if links is None or queues is None:
+        raise ValueError(f"{timeline.mode.value} mode has no links")
+    every = np.ones(links.messages, dtype=np.bool_)
+    messages = _in_sequence(_messages(timeline, every))
+    held = messages.end > messages.start
+    bundles = links.bundles
+    operations = exchange_order(timeline.program, queues)
+    kinds = links.own_kinds[operations]
+    sizes = bundles.sizes[kinds]
+    entry = np.repeat(bundles.offsets[kinds] - (np.cumsum(sizes) - sizes), sizes)
+    entry += np.arange(len(entry))
+    by_link = np.argsort(bundles.link[entry], kind="stable")
+    entry, of = entry[by_link], np.repeat(operations, sizes)[by_link]
+    link, ready, occupied = bundles.link[entry], timeline.run.start[of], bundles.occupied[entry]
+    ends = np.arange(bundles.links + 1)
+    done = np.empty(len(of), dtype=np.int64)
+    place, begin, end = np.empty((3, len(of) + int(held.sum())), dtype=np.int64)
+    count = exchange_pieces(
+        messages.link[held].searchsorted(ends).astype(np.int64),
+        messages.start[held],
+        messages.end[held],
+        link.searchsorted(ends).astype(np.int64),
+        ready,
+        occupied,
+        done,
+        place,
+        begin,
+        end,
+    )
+    place, bundle = place[:count], links.messages + of
+    pieces = LinkIntervals(link[place], bundle[place], begin[:count], end[:count])
+    return LinkExchanges(link, bundle, ready, occupied, done, pieces)
+
+
+def _in_sequence(found: LinkIntervals) -> LinkIntervals:
+    """By link, each by time; what begins at the same time in the order in which it stands."""
+    return found.at(np.lexsort((found.start, found.link)))
+
+
+def _messages(timeline: Timeline, wanted: BoolArray) -> LinkIntervals:
+    """When links were held by these inputs, (inputs,), as they were served."""
+    links, queues = timeline.links, timeline.run.queues
+    if links is None or queues is None:
+        return _NO_INTERVALS
     served = service_order(timeline.program, queues)
-    count = count_intervals(timeline, wanted)
+    count = int(links.bundles.sizes[links.input_kinds[wanted]].sum())
     link = np.empty(count, dtype=np.int32)
     bundle, start, end = np.empty((3, count), dtype=np.int64)
     link_intervals(
@@ -102,7 +193,7 @@ def intervals_of(timeline: Timeline, wanted: BoolArray) -> LinkIntervals:
 
 
 def service_of(timeline: Timeline, link: int) -> LinkService:
-    """All that one link served."""
+    """All messages that one link served."""
     links, queues = timeline.links, timeline.run.queues
     if links is None or queues is None:
         raise ValueError(f"{timeline.mode.value} mode has no links")

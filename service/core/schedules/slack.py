@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from service.core.schedules.event_kernels import latest_ends_with_links
 from service.core.schedules.explain_kernels import least_of_groups
 from service.core.schedules.kernels import least_slack
+from service.core.schedules.link_kernels import latest_ends_with_links
 from service.core.schedules.program import OpKind, Program
 from service.core.schedules.stage_times import operation_groups, run_groups
 from service.core.schedules.timeline import Timeline
@@ -70,8 +70,9 @@ def measure_slack(timeline: Timeline) -> Slack:
     is held), and the latest start of each consumer on another rank less the latency of its
     transfer. An operation without slack lies on a chain that sets the makespan.
 
-    Where links have queues each is taken to serve its bundles in the sequence in which it did: the
-    latest start of the next bundle on a link bounds the one before.
+    Where links have queues each is taken to serve its messages in the sequence in which it did: the
+    latest start of the next one on a link bounds the one before. Operations are taken to wait for
+    what they exchange themselves as long as they did.
     """
     program, run = timeline.program, timeline.run
     groups = operation_groups(program)
@@ -85,8 +86,8 @@ def measure_slack(timeline: Timeline) -> Slack:
             program.rank,
             program.input_offsets,
             program.inputs,
-            timeline.durations,
-            links.kinds,
+            run.end - run.start,
+            links.input_kinds,
             links.served.offsets,
             links.served.link,
             links.served.occupied,

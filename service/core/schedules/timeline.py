@@ -82,6 +82,11 @@ class Timeline:
         """(operations,) how much longer each took than alone: its own bundle waited for links."""
         return self.run.end - self.run.start - self.durations
 
+    def exchange_wait(self, operation: int) -> int:
+        """That of one operation."""
+        lasted = self.run.end[operation] - self.run.start[operation]
+        return int(lasted - self.durations[operation])
+
     @property
     def first_start(self) -> Int64Array:
         """(ranks,) when each rank starts its first operation."""

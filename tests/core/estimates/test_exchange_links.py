@@ -1,7 +1,7 @@
 """Experts and stages that share links: what occupies them, who waits, what it adds."""
 
 import random
-from dataclasses import replace
+from dataclasses import astuple, replace
 from fractions import Fraction
 
 import numpy as np
@@ -83,8 +83,8 @@ def test_shared_links_say_who_how_often_and_what_it_adds() -> None:
         (0, 0, ExchangePart.COMBINE, Pass.FORWARD, 1, 2 * MEGA, 2 * MILLI),
     ]
     assert (links["d0->s"].bytes, links["d0->s"].occupied) == (5 * MEGA, 5 * MILLI)
-    assert links["d0->s"].waits == LinkWaits(0, 0, MILLI, 0)
-    assert links["s->d2"].waits == LinkWaits(0, 0, 0, 0)
+    assert links["d0->s"].waits == LinkWaits(0, MILLI, 0)
+    assert links["s->d2"].waits == LinkWaits(0, 0, 0)
     # Without waiting for each other 0F1 is done at 12, its transfer there at 13, 1F1 at 19.
     whole = Interference(*(Fraction(time * MILLI) for time in (20, 19, 19, 19)))
     assert found.interference == whole
@@ -227,6 +227,8 @@ def test_bounds_stay_below_and_shares_add_up(kind: str, seed: int) -> None:
         assert shared.interference.together == line.makespan
         directions = line.program.directions
         for one in shared.links:
+            assert one.waits is not None
+            assert min(astuple(one.waits)) >= 0
             assert isinstance(one.bytes, int)
             of_iteration = loads[one.link.resource] * directions
             assert one.bytes * line.program.microbatches == of_iteration

@@ -2,7 +2,9 @@
 
 It follows the rules as they are written in `simulate_links` and shares no code with it: no heap and
 no worklist. All that follows from what is known is derived by scanning until nothing is new, then
-the one bundle that is first by the rule is served.
+the one bundle that is first by the rule is served. What an operation exchanges itself is given the
+time that messages leave it picosecond by picosecond; it is done when nothing that is still to come
+could take any of that.
 """
 
 import random
@@ -39,6 +41,8 @@ class Result:
     end: dict[Operation, int]
     arrival: dict[Message, int]
     held: dict[int, list[tuple[Message, int, int]]]
+    # Of what operations exchange themselves, between the messages on each link.
+    pieces: dict[int, list[tuple[Message, int, int]]]
 
 
 def simulate_with_links(plan: Plan, links: Links) -> Result:
@@ -103,23 +107,69 @@ def simulate_with_links(plan: Plan, links: Links) -> Result:
         rank = homes[stage, microbatch % plan.directions]
         return (start[message], rank, stage, microbatch, letter not in ("F", "F&B"), stage)
 
+    registered: list[Operation] = []  # in sequence
+    own_done: dict[tuple[Operation, int], int] = {}
+
+    def done_on(
+        op: Operation, link: int, pieces: list[tuple[Message, int, int]] | None = None
+    ) -> int:
+        """When a link has given an operation's bundle its time, one picosecond after the other."""
+        at = start[op]
+        for before in registered[: registered.index(op)]:
+            if link in links.own[before][0]:
+                at = max(
+                    at,
+                    own_done[before, link] if (before, link) in own_done else done_on(before, link),
+                )
+        left = links.own[op][0][link]
+        while left:
+            if any(begin <= at < until for _, begin, until in held[link]):
+                at += 1
+                continue
+            if pieces is not None and pieces and pieces[-1][0] == op and pieces[-1][2] == at:
+                pieces[-1] = (op, pieces[-1][1], at + 1)
+            elif pieces is not None:
+                pieces.append((op, at, at + 1))
+            left, at = left - 1, at + 1
+        return at
+
     while True:
         while derive():
             pass
         ready: list[Message] = [m for m in queueing if m not in arrival and m[2] in end]
-        ready += [op for op in links.own if op in start and op not in arrival]
-        if not ready:
+        ready += [
+            op
+            for op in links.own
+            if op in start and op not in arrival and links.own[op][0] and op not in registered
+        ]
+        served = min(ready, key=turn) if ready else None
+        open_ones = [op for op in registered if op not in arrival]
+        ends_of = {op: max(done_on(op, link) for link in links.own[op][0]) for op in open_ones}
+        first = min(open_ones, key=ends_of.__getitem__) if open_ones else None
+        if first is not None and (served is None or ends_of[first] <= turn(served)[0]):
+            for link in links.own[first][0]:
+                own_done[first, link] = done_on(first, link)
+            arrival[first] = ends_of[first] + links.own[first][1]
+            continue
+        if served is None:
             break
-        served = min(ready, key=turn)
         at = turn(served)[0]
         occupied, latency = links.of(served)
+        if len(served) == 3:
+            registered.append(served)
+            continue
         ends = []
         for link, time in occupied.items():
             begin = max([at, *(until for _, _, until in held[link])])
             held[link].append((served, begin, begin + time))
             ends.append(begin + time)
         arrival[served] = max(ends) + latency
-    return Result(start, end, arrival, held)
+    pieces: dict[int, list[tuple[Message, int, int]]] = {link: [] for link in range(links.count)}
+    for link in range(links.count):
+        for op in registered:
+            if link in links.own[op][0]:
+                done_on(op, link, pieces[link])
+    return Result(start, end, arrival, held, pieces)
 
 
 def random_links(rng: random.Random, plan: Plan, *, own: bool) -> Links:

@@ -121,10 +121,7 @@ def assert_same_queues(
         assert bound == last
         number, begin, _ = place[message, last]
         before = run.queues.behind[bundle]
-        ready = run.end[program.inputs[bundle]] if bundle < len(program.inputs) else None
-        if ready is None:
-            ready = run.start[bundle - len(program.inputs)]
-        if begin == ready:
+        if begin == run.end[program.inputs[bundle]]:
             assert before == -1
         else:
             assert messages[before] == held[last][number - 1][0]

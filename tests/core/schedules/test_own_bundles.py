@@ -12,10 +12,21 @@ from service.core.schedules.bubble import measure_bubble
 from service.core.schedules.build import build_program, with_microbatches
 from service.core.schedules.bundles import Bundles
 from service.core.schedules.cadence import measure_cadence
-from service.core.schedules.critical_path import CriticalPath, LinkShare, find_critical_path
+from service.core.schedules.critical_path import (
+    CriticalPath,
+    LinkShare,
+    PathExchange,
+    find_critical_path,
+)
 from service.core.schedules.effects import effects_of_microbatches
 from service.core.schedules.gains import OperationChange
-from service.core.schedules.link_use import count_intervals, intervals_of, link_busy, service_of
+from service.core.schedules.link_use import (
+    count_intervals,
+    intervals_of,
+    link_busy,
+    link_exchanges,
+    service_of,
+)
 from service.core.schedules.own_bundles import OwnBundles
 from service.core.schedules.program import OpKind, PairMode, Program
 from service.core.schedules.program_links import carried
@@ -25,7 +36,7 @@ from service.core.schedules.timeline import Timeline, simulate_transfers
 from service.core.schedules.transfers import LinkTransfers, Transfers
 from tests.core.schedules.own_bundle_cases import OwnCase, lasting, own_cases
 from tests.core.schedules.plans import exact_gain, plan_times
-from tests.core.schedules.queue_reference import Message, simulate_with_links
+from tests.core.schedules.queue_reference import Result, simulate_with_links
 from tests.core.schedules.test_link_run import messages_of, operations_of
 from tests.core.schedules.test_transfer_modes import longest_way_with_delay
 
@@ -67,30 +78,33 @@ def test_an_exchange_waits_for_a_transfer_and_makes_its_operation_longer() -> No
     assert bubble.excess.contention == 21 - 16
     path = find_critical_path(line)
     assert [line.label(step.operation) for step in path.operations] == ["0F0", "0F1", "1F1"]
-    assert [step.time for step in path.operations] == [4, 4, 3]
-    exchange = path.operations[1].exchange
-    assert exchange is not None
-    assert [(queue.bundle, queue.start, queue.end) for queue in exchange.ahead] == [(0, 4, 9)]
+    assert [step.exchange for step in path.operations] == [None, PathExchange(0, 5), None]
     assert (path.by_stage, path.transfer, path.queue) == ((8, 3), 5, 5)
     assert dict(path.by_link) == {0: LinkShare(occupied=5, queued=5)}
     assert measure_slack(line).operations.tolist() == [0, 0, 21 - 3 - 12, 0]
     assert link_busy(line).tolist() == [2 * 5 + 2 * 2]
-    served = service_of(line, 0)
-    assert served.bundle.tolist() == [2, 0, 3, 1]
-    names = [carried(program, bundle) for bundle in served.bundle.tolist()]
+    assert service_of(line, 0).bundle.tolist() == [0, 1]
+    found = intervals_of(line, np.array([True, True, True, True, False, False]))
+    names = [carried(program, bundle) for bundle in found.bundle.tolist()]
     assert [(name.edge is None, name.ends, name.microbatch) for name in names] == [
         (True, (0, 0), 0),
         (False, (0, 1), 0),
         (True, (0, 0), 1),
         (False, (0, 1), 1),
     ]
+    assert list(zip(found.start.tolist(), found.end.tolist(), strict=True)) == [
+        (0, 2),
+        (4, 9),
+        (9, 11),
+        (13, 18),
+    ]
 
 
-def test_a_transfer_that_waits_for_an_exchange_has_its_operations_start_on_the_path() -> None:
-    """One rank's long exchange holds the link that the other one's message needs."""
+def test_transfers_pass_an_exchange_that_goes_on_after_them() -> None:
+    """What is on a link when a message comes is interrupted, and its operation waits for it."""
     program = build_program("forward_only", 3, 1)
     # 0F0 0-2, its message over no link, there at 2. 1F0 2-14 exchanges over link 0 2-12 (latency
-    # 2), its message 14-17. Of two such in a row the second waits: see the makespan 14 + 3 + 4.
+    # 2), its message 14-17, 2F0 17-21.
     bundles = Bundles.of(1, [[], [], [(0, 3)], [], [(0, 10)]], [0, 0, 0, 0, 2])
     line = simulate_transfers(
         program, StageTimes.of([2, 5, 4]), exchanging(program, bundles, [-1, 4, -1])
@@ -100,41 +114,49 @@ def test_a_transfer_that_waits_for_an_exchange_has_its_operations_start_on_the_p
     assert [rank.busy for rank in measure_bubble(line).ranks] == [2, 12, 4]
 
     program = build_program("forward_only", 2, 2)
-    # 0F0 0-1, its message 1-4. 0F1 1-2 has no wait; its message 4-7. 1F0 4-14 exchanges over the
-    # link: ready at 4 as 0F1's message is ready at 2, so behind it, 7-16, there at 16.
+    # 0F0 0-1, its message 1-4. 0F1 1-5, its message 5-8. 1F0 4-15 exchanges 4-5 and, when the
+    # second message is through, 8-16, which is 2 more than it would take by itself.
     bundles = Bundles.of(1, [[(0, 3)], [], [(0, 9)]], [0, 0, 0])
     line = simulate_transfers(
-        program, StageTimes.of([1, 10]), exchanging(program, bundles, [-1, 2])
+        program, StageTimes.of([[1, 4], [10, 10]]), exchanging(program, bundles, [-1, 2])
     )
-    assert line.run.end.tolist() == [1, 2, 16, 26]
+    assert line.run.end.tolist() == [1, 5, 16, 26]
+    assert line.exchange_waits.tolist() == [0, 0, 2, 0]
+    found = intervals_of(line, np.ones(6, dtype=np.bool_))
+    columns = (found.bundle, found.start, found.end)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == [
+        (0, 1, 4),
+        (4, 4, 5),
+        (1, 5, 8),
+        (4, 8, 16),
+        (5, 16, 25),
+    ]
     path = find_critical_path(line)
-    steps = [(line.label(s.operation), s.time, s.exchange is None) for s in path.operations]
-    # Back from 1F1: it took all its time alone. 1F0 from when the link was free for it, after both
-    # messages, of which the first found it free when 0F0 was done.
-    assert steps == [("0F0", 1, True), ("1F0", 9, False), ("1F1", 10, True)]
-    assert (path.by_stage, path.transfer, path.queue) == ((1, 19), 0, 6)
+    steps = [(line.label(s.operation), s.exchange) for s in path.operations]
+    assert steps == [("0F0", None), ("1F0", PathExchange(0, 2)), ("1F1", None)]
+    assert (path.by_stage, path.transfer, path.queue) == ((1, 20), 3, 2)
+    exchanges = link_exchanges(line)
+    assert (exchanges.ready.tolist(), exchanges.done.tolist()) == ([4, 16], [16, 25])
 
 
 def assert_unbroken(line: Timeline, path: CriticalPath) -> None:
-    """Each step enters the path when what is before it leaves."""
+    """Each step begins when what is before it ends."""
     now = 0
     for step in path.operations:
-        ahead = () if step.after is None else step.after.ahead
-        if step.exchange is not None:
-            ahead = step.exchange.ahead
-        for queue in ahead:
+        for queue in () if step.after is None else step.after.ahead:
             assert (queue.start, queue.end >= queue.start) == (now, True)
             now = queue.end
         now += 0 if step.after is None else step.after.latency
-        entered = step.start if step.exchange is None else step.end - step.time
-        assert entered == now
-        now = entered + step.time
+        assert step.start == now
+        now += int(line.durations[step.operation])
+        now += 0 if step.exchange is None else step.exchange.waited
+        assert step.end == now
     assert now == line.makespan
 
 
 def test_equals_the_reference_and_everything_adds_up(seed: int) -> None:
     rng = random.Random(seed)
-    late = through_starts = pairs = 0
+    late = divided = pairs = 0
     for case in own_cases(rng, 250):
         line, program = timeline_of(case), case.program
         names = operations_of(program)
@@ -144,7 +166,7 @@ def test_equals_the_reference_and_everything_adds_up(seed: int) -> None:
         assert line.durations.tolist() == [
             lasting(case.plan, case.exchanges, name) for name in names
         ]
-        assert_same_intervals(rng, line, expected.held)
+        divided += assert_same_intervals(rng, line, expected)
         bubble = measure_bubble(line)
         for rank in bubble.ranks:
             waits = (rank.dependency_wait, rank.transfer_wait, rank.contention_wait)
@@ -160,34 +182,35 @@ def test_equals_the_reference_and_everything_adds_up(seed: int) -> None:
         assert slack.min() == 0
         assert longest_way_with_delay(line, 0, 0) == line.makespan
         operation = rng.randrange(program.operations)
-        for more, later in ((0, 0), (1, 1)):
-            # As much beyond what it waits for its own exchange anyway.
+        for more in (0, 1):
             by = int(slack[operation]) + more
-            assert longest_way_with_delay(line, operation, by) == line.makespan + later
+            assert longest_way_with_delay(line, operation, by) == line.makespan + more
         late += bool(line.exchange_waits.any())
-        through_starts += any(
-            step.time < line.durations[step.operation] and step.exchange is None
-            for step in path.operations
-        )
         pairs += OpKind.FORWARD_BACKWARD in program.kind
-    assert min(late, through_starts, pairs) > 10
+    assert min(late, divided, pairs) > 10
 
 
-def assert_same_intervals(
-    rng: random.Random, line: Timeline, held: dict[int, list[tuple[Message, int, int]]]
-) -> None:
+def assert_same_intervals(rng: random.Random, line: Timeline, expected: Result) -> bool:
+    """And whether any exchange was interrupted."""
     assert line.links is not None
     messages = messages_of(line.program)
     wanted = np.array([rng.random() < 0.7 for _ in line.links.kinds], dtype=np.bool_)
     found = intervals_of(line, wanted)
-    assert len(found.link) == count_intervals(line, wanted)
+    assert len(found.link) <= count_intervals(line, wanted)
     columns = (found.link, found.bundle, found.start, found.end)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     chosen = {messages[i] for i in np.flatnonzero(wanted)}
-    for link, holders in held.items():
+    for link, holders in expected.held.items():
+        pieces = expected.pieces[link]
         mine = [(messages[i], start, end) for at, i, start, end in rows if at == link]
-        assert mine == [holder for holder in holders if holder[0] in chosen]
-        assert link_busy(line)[link] == sum(end - start for _, start, end in holders)
+        for every in (holders, pieces):
+            shown = [holder for holder in every if holder[0] in chosen]
+            assert [one for one in mine if one in shown] == shown
+        assert len(mine) == sum(one[0] in chosen for one in (*holders, *pieces))
+        busy = sum(end - start for _, start, end in (*holders, *pieces))
+        assert link_busy(line)[link] == busy
+    every_piece = [(link, piece[0]) for link, of in expected.pieces.items() for piece in of]
+    return len(set(every_piece)) < len(every_piece)
 
 
 def test_alone_nothing_waits_and_bounds_stay_below(seed: int) -> None:

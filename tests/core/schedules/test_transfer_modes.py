@@ -203,7 +203,7 @@ def test_a_queue_is_on_the_path_with_who_was_ahead() -> None:
     transfer = path.operations[1].after
     assert transfer is not None
     assert transfer.latency == 6
-    assert [(q.bundle, q.start, q.end) for q in transfer.ahead] == [(0, 1, 6), (1, 6, 11)]
+    assert [(q.input, q.start, q.end) for q in transfer.ahead] == [(0, 1, 6), (1, 6, 11)]
     assert transfer.link == 0
     assert (path.by_stage, path.transfer, path.queue) == ((1, 2), 6, 10)
     assert (dict(path.by_link), path.off_links) == ({0: LinkShare(occupied=5, queued=10)}, 1)
@@ -303,12 +303,15 @@ def test_intervals_are_those_of_the_reference(seed: int) -> None:
 
 
 def longest_way_with_delay(line: Timeline, delayed: int, by: int) -> int:
-    """The makespan when one operation ends later, ranks and links keeping to their sequence."""
+    """The makespan when one operation ends later, ranks and links keeping to their sequence.
+
+    All operations wait as long as they did for what they exchange themselves.
+    """
     program, links, queues = line.program, line.links, line.run.queues
     assert links is not None
     assert queues is not None
     kinds = links.kinds
-    start, end = [0] * program.operations, [0] * program.operations
+    end = [0] * program.operations
     arrival = [0] * len(program.inputs)
     link_free = [0] * links.bundles.links
     rank_free = [0] * program.ranks
@@ -317,21 +320,18 @@ def longest_way_with_delay(line: Timeline, delayed: int, by: int) -> int:
             inputs = range(program.input_offsets[item], program.input_offsets[item + 1])
             rank = program.rank[item]
             begin = max([rank_free[rank], *(arrival[i] for i in inputs)])
-            start[item] = begin
-            end[item] = rank_free[rank] = begin + int(line.durations[item]) + by * (item == delayed)
+            lasted = int(line.run.end[item] - line.run.start[item])
+            end[item] = rank_free[rank] = begin + lasted + by * (item == delayed)
             continue
-        bundle, own = item - program.operations, item - program.operations - len(arrival)
-        ready = start[own] if own >= 0 else end[program.inputs[bundle]]
+        bundle = item - program.operations
+        if bundle >= len(arrival):
+            continue
+        ready = end[program.inputs[bundle]]
         done = ready
         for link, time in links.bundles.entries(int(kinds[bundle])):
             link_free[link] = max(link_free[link], ready) + time
             done = max(done, link_free[link])
-        there = done + int(links.bundles.latency[kinds[bundle]])
-        if own < 0:
-            arrival[bundle] = there
-            continue
-        end[own] = max(end[own], there + by * (own == delayed))
-        rank_free[program.rank[own]] = end[own]
+        arrival[bundle] = done + int(links.bundles.latency[kinds[bundle]])
     return max(end)
 
 
