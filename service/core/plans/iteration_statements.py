@@ -48,8 +48,8 @@ NO_REPLICAS = Statement(
 REDUCTION_LINKS = Statement(
     "reduction_links",
     "all groups of a stage reduce at once; stages whose reductions share links share them fairly, "
-    "those of the same groups follow one another; reductions, gathers of weights and transfers "
-    "between stages do not slow each other",
+    "those of the same groups follow one another; reductions and gathers of weights do not slow "
+    "transfers between stages or exchanges of experts, and are not slowed by them",
 )
 STEP_AT_MEMORY_BANDWIDTH = Statement(
     "optimizer_step_bytes",
