@@ -255,3 +255,12 @@ def test_a_long_table_leaves_out_what_another_file_has() -> None:
         (0, 0): [[3, 0, 0], [0, 0, 4]],
         (0, 1): [[0, 2, 0], [0, 0, 0]],
     }
+
+
+def test_the_examples_of_the_page_on_formats_are_read() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "routing-formats.md").read_text()
+    fenced = page.split("```")[1::2]
+    examples = [text.removeprefix("json").lstrip("\n") for text in fenced]
+    assert len(examples) == 3
+    for example in examples:
+        assert joined(example, top_k=2).document.top_k == 2

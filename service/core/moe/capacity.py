@@ -23,6 +23,9 @@ __all__ = ["admit", "capacity_faults", "capacity_rows", "reroute_bounds"]
 BoolArray = npt.NDArray[np.bool_]
 Int64Array = npt.NDArray[np.int64]
 
+# Rows of one capacity: what every reader of JSON keeps exactly.
+_MOST_ROWS = 2**53
+
 
 def capacity_faults(capacity: Capacity) -> list[Fault]:
     """What contradicts itself in a capacity, under the names that requests have for its fields."""
@@ -60,7 +63,8 @@ def capacity_rows(capacity: Capacity, assigned: npt.ArrayLike, experts: int) -> 
     max(minimum, ceil(factor x assigned / experts)), then up to a multiple of the alignment. The
     factor is read as the decimal that was written, so that 1.1 x 10 is 11 and not a bit more.
 
-    Raises InvalidInput where the policy has no capacity, or lacks its factor.
+    Raises InvalidInput where the policy has no capacity, or lacks its factor, and for more rows
+    than are counted.
     """
     if capacity.factor is None or not capacity.limits:
         raise InvalidInput(capacity_faults(capacity) or [_no_limit(capacity)])
@@ -69,6 +73,8 @@ def capacity_rows(capacity: Capacity, assigned: npt.ArrayLike, experts: int) -> 
     distinct, places = np.unique(numbers, return_inverse=True)
     rows = [-(-factor * int(number) // experts) for number in distinct]
     least = [_aligned(max(capacity.minimum, int(row)), capacity.alignment) for row in rows]
+    if max(least, default=0) > _MOST_ROWS:
+        raise InvalidInput([_too_many(capacity, max(least))])
     return np.array(least, dtype=np.int64)[places].reshape(numbers.shape)
 
 
@@ -123,6 +129,15 @@ def reroute_bounds(
 def _no_limit(capacity: Capacity) -> Fault:
     detail = f"the policy {capacity.overflow.value} limits nothing: it has no capacity"
     return Fault(FaultCode.NOT_SUPPORTED, ("overflow",), detail)
+
+
+def _too_many(capacity: Capacity, rows: int) -> Fault:
+    """Points to what makes a capacity larger than can be counted."""
+    factor, minimum, alignment = "capacity_factor", "capacity_minimum", "capacity_alignment"
+    field = alignment if capacity.alignment > _MOST_ROWS // 2 else factor
+    field = minimum if capacity.minimum > _MOST_ROWS // 2 else field
+    detail = f"an expert would have a capacity of {rows:.3g} rows; at most {_MOST_ROWS} are counted"
+    return Fault(FaultCode.OUT_OF_RANGE, (field,), detail)
 
 
 def _aligned(rows: int, alignment: int) -> int:

@@ -218,3 +218,18 @@ def test_what_contradicts_itself_is_refused() -> None:
     assert refusals(lambda: reroute_bounds(nothing, DROP, np.ones((1, 2), dtype=bool))) == [
         (FaultCode.NOT_SUPPORTED, ("overflow",))
     ]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "field"),
+    [
+        (replace(DROP, factor=1e6), "capacity_factor"),
+        (replace(DROP, minimum=2**53 + 1), "capacity_minimum"),
+        (replace(DROP, alignment=2**60), "capacity_alignment"),
+    ],
+)
+def test_a_capacity_beyond_what_is_counted_is_refused(capacity: Capacity, field: str) -> None:
+    assert refusals(lambda: capacity_rows(capacity, [2**50], 1)) == [
+        (FaultCode.OUT_OF_RANGE, (field,))
+    ]
+    assert capacity_rows(DROP, [2**53], 1).tolist() == [2**53]

@@ -26,7 +26,7 @@ from service.core.plans.plan import Plan
 from service.core.plans.schedule import has_backward, splits_backward
 from service.core.topology.cluster import Cluster
 from service.core.topology.flows.study import flow_study
-from service.core.units import to_picoseconds
+from service.core.units import to_picoseconds, to_seconds
 
 __all__ = ["Pricing"]
 
@@ -87,7 +87,7 @@ class Pricing:
             try:
                 self._runs[key] = self._priced(layer, size_class, home)
             except InvalidInput as invalid:
-                raise InvalidInput(fault.under("moe") for fault in invalid.faults) from invalid
+                raise InvalidInput(_of_layer(layer, fault) for fault in invalid.faults) from invalid
         return self._runs[key]
 
     def _priced(self, layer: ExpertLayer, size_class: int, home: int) -> LayerRun:
@@ -171,6 +171,7 @@ class Pricing:
         )
         # The shared expert itself is in the cost of the layer: only what is hidden of it counts.
         step = step_picoseconds(parts, settings.overlap) - shared + apart + fallback
+        to_picoseconds(to_seconds(step))  # parts within what a time may be can come to more
         return pack, products, weights, unpack, fallback, step
 
     def _copies(self, flow: GroupFlow) -> Int64Array:
@@ -229,6 +230,13 @@ class Pricing:
             path = ("compute", "peak_flops")
             raise InvalidInput([Fault(FaultCode.OUT_OF_RANGE, path, detail)]) from error
         return round(forward * settings.compute.backward_ratio) if backward else forward
+
+
+def _of_layer(layer: ExpertLayer, fault: Fault) -> Fault:
+    """The fault in a plan; one that points to no field says which layer it is of."""
+    if fault.path:
+        return fault.under("moe")
+    return Fault(fault.code, ("moe",), f"in layer {layer.number} with experts {fault.detail}")
 
 
 def _load(flow: GroupFlow) -> GroupLoad:

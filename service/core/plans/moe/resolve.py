@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from service.core.amounts import SizeClasses, at_class
-from service.core.errors import Fault, InvalidInput, Statement
+from service.core.amounts import SizeClasses, at_class, largest
+from service.core.errors import Fault, FaultCode, InvalidInput, Statement
 from service.core.models.graph import Model
 from service.core.moe.routing import Routing
 from service.core.moe.settings import LayerCostsInclude, MoeSettings
@@ -25,6 +25,7 @@ from service.core.plans.schedule import splits_backward
 from service.core.plans.workload import Batch
 from service.core.profiles.measurement import Recompute
 from service.core.topology.cluster import Cluster
+from service.core.units import MAX_SECONDS, to_seconds
 
 __all__ = ["ResolvedExperts", "expert_inputs", "resolve_experts", "routing_steps"]
 
@@ -135,6 +136,7 @@ def resolve_experts(
         repeats=_repeats(plan, model, inputs.layers, stages, policies),
         includes=includes,
     )
+    _check_times(moe)
     return ResolvedExperts(
         moe,
         with_experts(stages, moe, splits=splits_backward(plan)),
@@ -151,6 +153,21 @@ def resolve_experts(
         ),
         experts_left_out(inputs),
     )
+
+
+def _check_times(moe: PlanMoe) -> None:
+    """Refuse stages whose layers, each short enough, come to more than a time may be."""
+    faults = []
+    for stage in moe.stages:
+        longest = max(to_seconds(largest(taken)) for taken in stage.takes.values())
+        if longest > MAX_SECONDS:
+            detail = (
+                f"the {len(stage.layers)} layers with experts of stage {stage.stage} take "
+                f"{longest:.6g} s in one operation; a time lies between 0 and {MAX_SECONDS:g} s"
+            )
+            faults.append(Fault(FaultCode.OUT_OF_RANGE, ("moe",), detail))
+    if faults:
+        raise InvalidInput(faults)
 
 
 def _settings(plan: Plan) -> MoeSettings:
