@@ -10,6 +10,7 @@ from service.core.errors import Fault, FaultCode, InvalidInput, WorkBudgetExceed
 from service.core.moe.balance import EXACT_SLOTS, ExpertGroup, group_faults
 from service.core.moe.capacity import capacity_faults
 from service.core.moe.overflow import Capacity, OverflowPolicy
+from service.core.moe.packing import most_exchanges
 from service.core.moe.placement import contiguous, given
 from service.core.moe.routing import Routing
 from service.core.moe.served import ExpertPlacement
@@ -31,14 +32,14 @@ __all__ = [
 # In operation-runs of 60 ns: some ten seconds.
 MAX_BALANCE_UNITS = 160_000_000
 # Of a source and a slot under one capacity: admitted and served.
-_CELL_UNITS = 3
-# And where tokens are rerouted, level by level.
-_REROUTED_UNITS = 15
+_CELL_UNITS = 1
+# And where tokens are rerouted, level by level, in two orders.
+_REROUTED_UNITS = 8
 # Of a choice of a listed token, which is read and counted.
 _CHOICE_UNITS = 1
-# Of a slot that a proposal packs, and what packing looks at before it ends at most.
-_SLOT_UNITS = 500
-_EXCHANGE_UNITS = 800_000
+# Of a slot that a proposal packs; packing then looks at so many exchanges in the time of a unit.
+_SLOT_UNITS = 200
+_EXCHANGES_PER_UNIT = 4
 # Of a step in the search for the best placement; all layers together have so many.
 _STEP_UNITS = 250
 _ALL_STEPS = 160_000
@@ -176,11 +177,15 @@ def balance_units(routing: Routing, question: BalanceQuestion) -> int:
         if layer in layers and record.choices is not None
     )
     advised = sum(
-        3 * (_SLOT_UNITS * group.slots + _EXCHANGE_UNITS)
+        3 * (_SLOT_UNITS * group.slots + _exchange_units(group))
         + _STEP_UNITS * (group.slots <= EXACT_SLOTS) * exact_steps(routing, question)
         for group in question.groups(routing.experts)
     )
     return len(layers) * (routing.steps * cells * each + advised) + read
+
+
+def _exchange_units(group: ExpertGroup) -> int:
+    return most_exchanges(group.slots, group.ranks) // _EXCHANGES_PER_UNIT
 
 
 def check_balance_work(routing: Routing, question: BalanceQuestion) -> None:

@@ -170,13 +170,23 @@ def test_every_fault_of_a_question_is_told() -> None:
 
 
 def test_what_takes_too_long_is_refused_before_it_is_done() -> None:
-    records = {(0, step): [[1, 1, 1, 1]] for step in range(64)}
+    records = {(0, step): [[1, 1, 1, 1]] for step in range(256)}
     routing = routing_of(records, level="counts")
     question = BalanceQuestion(4096, capacity=DROP, swept=DROP, factors=(1.0,) * 64)
     assert balance_units(routing, question) > MAX_BALANCE_UNITS
     with pytest.raises(WorkBudgetExceeded, match="ask for fewer layers or factors"):
         answer_balance(routing, question)
     assert balance_units(TWO_STEPS, BalanceQuestion(4)) < MAX_BALANCE_UNITS / 10
+
+
+def test_layers_and_experts_of_large_models_fit_one_request() -> None:
+    records = {(layer, 0): RoutingRecord(np.ones((1, 256), np.int64)) for layer in range(60)}
+    routing = Routing(256, 8, RoutingLevel.COUNTS, layers=tuple(range(60)), records=records)
+    factors = (1.0, 1.25, 1.5, 2.0)
+    question = BalanceQuestion(
+        64, 8, capacity=DROP, swept=DROP, factors=factors, extra_slots=64, expert_groups=8
+    )
+    assert balance_units(routing, question) < MAX_BALANCE_UNITS / 2
 
 
 def test_layers_share_the_steps_of_the_search_for_the_best_placement() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from service.core.moe.exact_packing import exact_packing
-from service.core.moe.packing import pack
+from service.core.moe.packing import EXCHANGES, most_exchanges, pack
 
 
 def packed(loads: list[float], kinds: list[int], room: list[int]) -> list[int]:
@@ -33,6 +33,15 @@ def test_two_of_a_kind_are_apart_even_where_only_one_bin_has_room_left() -> None
 def test_without_room_for_all_nothing_is_packed() -> None:
     with pytest.raises(ValueError, match="3 loads have room for 2 only"):
         packed([1, 1, 1], [0, 1, 2], [1, 1])
+
+
+def test_exchanges_that_are_too_many_to_look_at_are_left_alone() -> None:
+    assert most_exchanges(64, 8) == 32 * 8 * 72
+    many = 32_768
+    assert most_exchanges(many, 2) == EXCHANGES
+    bins = packed([float(load) for load in range(many)], list(range(many)), [many // 2] * 2)
+    sums = np.bincount(bins, weights=range(many))
+    assert max(sums) - min(sums) < many
 
 
 def test_loads_that_weigh_nothing_are_packed_too() -> None:
