@@ -1,5 +1,7 @@
 """The experts of a plan: what they exchange on real links, compute, and wait for."""
 
+from dataclasses import replace
+
 import msgspec
 from litestar import Response, post
 from litestar.openapi.datastructures import ResponseSpec
@@ -132,6 +134,7 @@ def _advice(resolved: ResolvedPlan, moe: PlanMoe, data: MoeAllToAllRequest) -> E
     if data.advice is UNSET:
         return None
     try:
-        return expert_advice(resolved, moe, or_none(data.advice.slots))
+        return expert_advice(resolved, moe, data.advice.extra_slots)
     except InvalidInput as error:
-        raise InvalidInput(fault.under("advice") for fault in error.faults) from None
+        path = ("advice", "extra_slots")
+        raise InvalidInput(replace(fault, path=path) for fault in error.faults) from None

@@ -136,7 +136,7 @@ async def test_other_factors_and_placements_are_priced(client: httpx.AsyncClient
 
     In eight slots the busy expert has replicas, and what that gains is what the plan then takes.
     """
-    found = await ask(client, capacity_factors=[1.0, 4.0], advice={"slots": 8})
+    found = await ask(client, capacity_factors=[1.0, 4.0], advice={"extra_slots": 4})
     tight, wide = found["capacity_factors"]
     assert tight["dropped_fraction"] == 1 - (3 * 250 + 250 + 250) / 4000
     assert tight["capacity_rows"] == 250
@@ -157,8 +157,7 @@ async def test_other_factors_and_placements_are_priced(client: httpx.AsyncClient
 @pytest.mark.parametrize(
     ("request_", "pointer"),
     [
-        ({"advice": {"slots": 3}}, "/advice/slots"),
-        ({"advice": {"slots": 17}}, "/advice/slots"),
+        ({"advice": {"extra_slots": 13}}, "/advice/extra_slots"),
         ({"patch": {"moe": None}}, "/patch/moe"),
         ({"patch": {"moe": {"routing": "none"}}}, "/patch/moe/routing"),
     ],

@@ -58,18 +58,15 @@ _Seconds = Annotated[float, Meta(ge=0)]
 class AdviceAsked(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Where experts would better stand."""
 
-    slots: (
-        Annotated[
-            int,
-            Meta(
-                ge=1,
-                le=MAX_SLOTS,
-                description="Places for the experts and replicas of a layer, over all ranks of a "
-                "group; when absent as many as there are experts",
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    extra_slots: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_SLOTS,
+            description="Replicas that may be added in a layer, over all ranks of a group",
+            examples=[4],
+        ),
+    ] = 0
 
 
 class MoeAllToAllRequest(PlanRequest, kw_only=True, frozen=True, forbid_unknown_fields=True):

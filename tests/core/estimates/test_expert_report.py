@@ -1,7 +1,10 @@
 """The report of a plan's expert layers: what is looked at for how many of them."""
 
+from dataclasses import replace
+
 import pytest
 
+from service.core.errors import WorkBudgetExceeded
 from service.core.estimates.experts import layers
 from service.core.estimates.experts.advice import expert_advice
 from service.core.estimates.experts.layers import expert_report
@@ -25,6 +28,17 @@ def test_concurrent_flows_are_looked_for_in_so_many_runs(monkeypatch: pytest.Mon
         flow = ExchangeLimit.CONCURRENT_FLOW in one.any_route
         assert flow == (one.method is Method.LINEAR_PROGRAM)
         assert ExchangeLimit.CUT in one.any_route
+
+
+def test_a_report_of_very_many_layers_or_factors_is_refused() -> None:
+    plan = resolved(document([2]), seen([hot(0)], top_k=2))
+    assert plan.moe is not None
+    with pytest.raises(WorkBudgetExceeded) as refused:
+        expert_report(plan, replace(plan.moe, layers=plan.moe.layers * 2001))
+    assert refused.value.faults[0].path == ("moe",)
+    with pytest.raises(WorkBudgetExceeded) as refused:
+        capacity_sweep(plan, plan.moe, [1.0] * 1001)
+    assert refused.value.faults[0].path == ("capacity_factors",)
 
 
 def test_no_step_is_below_what_bounds_it_with_and_without_overlap() -> None:
@@ -60,7 +74,7 @@ def test_two_hot_experts_are_advised_to_stand_apart() -> None:
     """On one rank they are 1,024 rows, one on each 512, and no placement does better."""
     plan = resolved(document([1]), seen([hot(0)], top_k=2))
     assert plan.moe is not None
-    best = expert_advice(plan, plan.moe, None).for_all
+    best = expert_advice(plan, plan.moe).for_all
     assert best is not None
     assert best.proposal.ranks.max_over_mean == 1.0
     assert best.before.max_over_mean == 2.0

@@ -78,14 +78,13 @@ def by_rank(placement: ExpertPlacement) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, found))
 
 
-def expert_advice(resolved: ResolvedPlan, moe: PlanMoe, slots: int | None) -> ExpertAdvice:
-    """Placements in `slots` places for experts, as many as there are where None.
+def expert_advice(resolved: ResolvedPlan, moe: PlanMoe, extra_slots: int = 0) -> ExpertAdvice:
+    """Placements in as many places as a layer has experts, and so many more for replicas.
 
     Loads are the assignments of an iteration; each proposal is priced with the rule by which the
     plan's replicas divide tokens. Raises `InvalidInput` where the ranks can't hold so many.
     """
-    most = max(layer.layer.experts for layer in moe.layers)
-    count = most if slots is None else slots
+    count = max(layer.layer.experts for layer in moe.layers) + extra_slots
     loads = {layer.layer.number: _loads(resolved, moe, layer) for layer in moe.layers}
     ranked = sorted(moe.layers, key=lambda layer: -_lost(loads[layer.layer.number], moe, layer))
     own = [

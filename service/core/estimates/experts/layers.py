@@ -26,6 +26,9 @@ __all__ = ["MOST_BOUNDED_UNITS", "ExpertReport", "expert_report"]
 # Bounds look at each entry of a matrix of pairs of ranks some five times as often as pricing does.
 MOST_BOUNDED_UNITS = 40_000_000
 
+# Layers x size classes of microbatches that are reported of, a millisecond each.
+MOST_REPORTED = 4_000
+
 # Different runs whose concurrent flow is looked for: two to four linear programs each, of up to a
 # third of a second. Those beyond have cuts.
 MOST_FLOW_RUNS = 8
@@ -52,9 +55,17 @@ def expert_report(resolved: ResolvedPlan, moe: PlanMoe) -> ExpertReport:
     """What every layer with experts sends, computes and waits for. Layers alike are looked at once.
 
     `moe` are the experts of the plan; where its tokens do not choose evenly, what they would take
-    if they did stands beside. Raises
-    `WorkBudgetExceeded` where bounding all exchanges is too much work.
+    if they did stands beside. Raises `WorkBudgetExceeded` where there are too many, or bounding
+    all exchanges is too much work.
     """
+    reported = sum(len(layer.runs) for layer in moe.layers)
+    if reported > MOST_REPORTED:
+        detail = (
+            f"{reported} runs of layers with experts, each layer in each step of the routing; one "
+            f"answer is of at most {MOST_REPORTED}: use fewer layers or steps; an estimate prices "
+            "them without bounds"
+        )
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("moe",), detail)])
     units = expert_units(moe.inputs)
     if units > MOST_BOUNDED_UNITS:
         detail = (

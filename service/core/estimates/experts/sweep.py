@@ -7,7 +7,7 @@ from service.core.errors import Fault, FaultCode, WorkBudgetExceeded
 from service.core.estimates.experts.repricing import ExpertTotals, Repriced, totals_of
 from service.core.moe.overflow import Capacity, CapacityScope, OverflowPolicy
 from service.core.plans.moe.results import PlanMoe
-from service.core.plans.moe.work import MOST_EXPERT_UNITS, expert_units
+from service.core.plans.moe.work import MOST_EXPERT_UNITS, MOST_RUNS, expert_units, run_keys
 from service.core.plans.plan import ResolvedPlan, Statement
 
 __all__ = ["FactorPoint", "capacity_sweep"]
@@ -29,6 +29,13 @@ def capacity_sweep(
     A plan that limits nothing is taken to drop what is beyond each source's capacity. Raises
     `WorkBudgetExceeded` where pricing all of them is too much work.
     """
+    runs = len(run_keys(moe.inputs)) * len(factors)
+    if runs > MOST_RUNS:
+        detail = (
+            f"pricing the experts of this plan under {len(factors)} factors is {runs} different "
+            f"runs of layers; one answer may take {MOST_RUNS}: ask for fewer factors at a time"
+        )
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("capacity_factors",), detail)])
     units = expert_units(moe.inputs) * len(factors)
     if units > MOST_EXPERT_UNITS:
         detail = (

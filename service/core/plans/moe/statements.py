@@ -93,7 +93,8 @@ def experts_assumed(
     if not all(load.counted for load in loads):
         detail = (
             "which of a token's experts share a copy is not known from counts: copies are those "
-            "expected where tokens choose independently, and bounds use the fewest"
+            "expected where tokens choose independently, with no limit on groups of experts that "
+            "a token may use, and bounds use the fewest"
         )
         said.append(Statement("expected_copies", detail))
     return tuple(said)

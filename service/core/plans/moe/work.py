@@ -8,6 +8,7 @@ from service.core.plans.moe.inputs import ExpertLayer, MoeInputs
 
 __all__ = [
     "MOST_EXPERT_UNITS",
+    "MOST_RUNS",
     "RunKey",
     "check_expert_work",
     "expert_units",
@@ -23,8 +24,15 @@ RunKey = tuple[int, ...]
 # sources and experts, or a choice of a token.
 MOST_EXPERT_UNITS = 200_000_000
 
-# Layers x size classes of microbatches that are looked through for those that are alike.
-_MOST_LOOKED_AT = 1_000_000
+# What of a run does not grow with its ranks takes some milliseconds: seconds for so many.
+MOST_RUNS = 1_000
+
+# Layers x size classes of microbatches, each looked at some times, about a tenth of a millisecond
+# in all.
+_MOST_LOOKED_AT = 30_000
+
+# Layers are added up and said one by one, half a millisecond each.
+_MOST_LAYERS = 5_000
 
 # A matrix of pairs is laid on the links of a topology for each of the four exchanges.
 _EXCHANGES = 4
@@ -76,6 +84,10 @@ def _of_run(inputs: MoeInputs, layer: ExpertLayer, size_class: int, home: int) -
 def check_expert_work(several: Iterable[MoeInputs], most: int = MOST_EXPERT_UNITS) -> None:
     """Raise `WorkBudgetExceeded` where all together are more than one request may take."""
     found = list(several)
+    layers = len(found[0].layers)
+    if layers > _MOST_LAYERS:
+        detail = f"{layers} layers with experts; a plan may have {_MOST_LAYERS}"
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("moe",), detail)])
     looked_at = sum(len(inputs.layers) * len(inputs.tokens) for inputs in found)
     if looked_at > _MOST_LOOKED_AT:
         detail = (
@@ -83,10 +95,16 @@ def check_expert_work(several: Iterable[MoeInputs], most: int = MOST_EXPERT_UNIT
             f"most {_MOST_LOOKED_AT} are looked at: use fewer steps, or sequence lengths"
         )
         raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("moe",), detail)])
+    runs = sum(len(run_keys(inputs)) for inputs in found)
+    if runs > MOST_RUNS:
+        detail = (
+            f"{runs} different runs of layers with experts; one plan may have {MOST_RUNS}: let "
+            "fewer layers or steps of the routing differ"
+        )
+        raise WorkBudgetExceeded([Fault(FaultCode.WORK_BUDGET, ("moe",), detail)])
     units = sum(expert_units(inputs) for inputs in found)
     if units <= most:
         return
-    runs = sum(len(run_keys(inputs)) for inputs in found)
     widest = max(groups.width for groups in found[0].groups)
     detail = (
         f"{runs} different runs of layers with experts, of groups of {widest} ranks, are {units} "

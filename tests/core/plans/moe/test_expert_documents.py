@@ -11,6 +11,7 @@ from service.core.models.dimensions import Dimensions, Experts, Mlp
 from service.core.models.dtypes import DType
 from service.core.models.graph import Layer, Model, Parameter, RecordedSize, Tensor, build_model
 from service.core.moe.routing import Routing
+from service.core.moe.skews import Skew, SkewKind
 from service.core.plans.moe.inputs import MoeInputs
 from service.core.plans.moe.work import check_expert_work, expert_units
 from service.core.plans.plan import Degrees, ResolvedPlan
@@ -189,3 +190,20 @@ def test_too_much_work_is_refused_before_any_is_done() -> None:
     with pytest.raises(WorkBudgetExceeded) as refused:
         check_expert_work([asked], most=47)
     assert [one.path for one in refused.value.faults] == [("moe",)]
+
+
+def test_many_layers_and_steps_are_refused_before_any_is_priced() -> None:
+    degrees = Degrees(pipeline=1, data=4, expert=2)
+    asked = inputs(degrees, layers=2)
+    rotating = replace(asked.settings, skew=Skew(SkewKind.ROTATING, fraction=0.5, steps=4096))
+    in_turn = replace(
+        asked, settings=rotating, tokens=asked.tokens * 1001, steps=tuple(range(1001))
+    )
+    for many, told_of in (
+        (in_turn, "1001 different runs"),
+        (replace(asked, tokens=asked.tokens * 15_001), "30002 runs"),
+        (replace(asked, layers=asked.layers * 2_501), "5002 layers"),
+    ):
+        with pytest.raises(WorkBudgetExceeded) as refused:
+            check_expert_work([many])
+        assert refused.value.faults[0].detail.startswith(told_of)
