@@ -61,7 +61,11 @@ def form_type(fields_type: type[Struct], most_files: int | None = None) -> type[
     if most_files is not None:
         many = Annotated[
             list[_File],
-            Meta(min_length=1, max_length=most_files, description="One part for each file"),
+            Meta(
+                min_length=1,
+                max_length=most_files,
+                description=f"One part for each file, at most {most_files}",
+            ),
         ]
         files = (FILES_FIELD, many)
     return msgspec.defstruct(
